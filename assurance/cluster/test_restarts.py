@@ -9,7 +9,6 @@ from assurance.cluster.cluster import Cluster
 from assurance.cluster.conftest import NewDevice
 from assurance.cluster.load import Load, under_load
 from scbroker import ServerProvider
-from scbroker.errors import OverloadedError
 from scbroker.server.storage.database import open_database
 from tests.kit.waiting import PATIENCE
 
@@ -72,25 +71,6 @@ def test_when_a_broker_is_killed_clients_go_on_at_the_others(
         load.wait_for_more(ENOUGH)
     cluster.restart_broker(1)
     everything_is_there(load, devices)
-
-
-@pytest.mark.cluster("patroni")
-def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster) -> None:
-    """A standby may lag behind; a proxy may lead there by mistake."""
-    primary = cluster.patroni.primary
-    [standby] = [m for m in cluster.patroni.members.values() if m.name != primary]
-    url = f"postgresql://postgres:{cluster.patroni.password}@127.0.0.1:{standby.port}/postgres"
-
-    async def attempt() -> None:
-        database = open_database(url)
-        try:
-            for work in (database.read, database.query, database.write, database.migrate):
-                with pytest.raises(OverloadedError):
-                    await work(lambda connection: connection.execute(text("SELECT 1")))
-        finally:
-            await database.close()
-
-    asyncio.run(attempt())
 
 
 @pytest.mark.cluster("patroni")

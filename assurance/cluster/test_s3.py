@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from assurance.cluster.ceph import ObjectGateway
 from scbroker import BrokerError, FileTrustStore, ServerProvider
-from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
+from scbroker.records.container_record import SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, Transfers
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.hostile_broker.broker import Exchange, HostileBroker
@@ -152,15 +152,6 @@ def test_a_range_across_chunks_is_fetched_and_no_more_than_its_segments(
     assert SEGMENTS not in scene.broker.since(before)
 
 
-def test_a_stream_is_stored_without_passing_through_the_broker(scene: Scene, file: Path) -> None:
-    alice = scene.device()
-    before = len(scene.broker.heard)
-    with file.open("rb") as stream:
-        made = alice.createContainer(stream).result(PATIENCE)
-    assert PUT not in scene.broker.since(before)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
-
-
 def test_without_an_allowed_origin_everything_goes_through_the_broker(
     scene: Scene, file: Path
 ) -> None:
@@ -234,44 +225,6 @@ def test_an_expired_presigned_url_is_requested_again(scene: Scene, file: Path) -
                 assert found == file.read_bytes()
         assert scene.broker.since(before).count(name) > 1
         assert {PUT, SEGMENTS}.isdisjoint(scene.broker.since(before))
-
-
-def test_an_object_that_was_tampered_with_is_an_integrity_error(scene: Scene, file: Path) -> None:
-    alice = scene.device()
-    there = set(scene.objects())
-    made = alice.createContainer(file).result(PATIENCE)
-    sizes = {name: size for name, size in scene.objects().items() if name not in there}
-    name = max(sizes, key=sizes.__getitem__)  # the last chunk is a single segment
-    whole = bytes(obstore.get(scene.bucket, name).bytes())
-    flipped = bytearray(whole)
-    flipped[1000] ^= 1
-    for wrong in (
-        bytes(flipped),
-        whole[:-1],
-        whole[:SEALED_SEGMENT],
-        whole[:100],
-        b"x" * len(whole),
-    ):
-        obstore.put(scene.bucket, name, wrong)
-        with pytest.raises((BrokerError.integrityError, BrokerError.brokerFaultError)) as caught:
-            alice.getContainerContent(made.id).result(PATIENCE)
-        if len(wrong) > 100:
-            assert type(caught.value) is BrokerError.integrityError, caught.value
-    obstore.put(scene.bucket, name, whole)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
-
-
-def test_a_missing_object_is_a_broker_fault_and_the_error_shows_no_url(
-    scene: Scene, file: Path
-) -> None:
-    alice = scene.device()
-    there = set(scene.objects())
-    made = alice.createContainer(file).result(PATIENCE)
-    obstore.delete(scene.bucket, max(set(scene.objects()) - there))
-    with pytest.raises(BrokerError.brokerFaultError, match="object store") as caught:
-        alice.getContainerContent(made.id).result(PATIENCE)
-    assert "X-Amz" not in str(caught.value)
-    assert "http" not in str(caught.value)
 
 
 def test_an_object_store_that_does_not_answer_is_unreachable_and_works_again_later(

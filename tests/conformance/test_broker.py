@@ -36,7 +36,6 @@ def failures(outcomes: list[Outcome]) -> dict[str, str]:
     return {each.name: each.came for each in outcomes if not each.passed}
 
 
-@pytest.mark.long
 def test_our_broker_answers_every_question_and_nothing_of_the_probe_stays(
     broker: BrokerProcess,
 ) -> None:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from scbroker.records.container_record import Role
 from scbroker.records.roster import proven
-from scbroker.server.storage.driver import Connection
 from scbroker.wire.containers import (
     ContainerList,
     ContainerView,
@@ -112,21 +111,6 @@ def test_without_via_the_broker_serves_a_view_through_an_accepted_group(scene: S
     get(scene.writer, story.path, None).expect(404, "not-found")
 
 
-def test_one_statement_finds_through_what_a_user_may_read(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.group.accept(scene.writer).expect(204)
-    asked, execute = list[str](), Connection.execute
-
-    def noted(connection: Connection, statement: Any, *values: Any) -> Any:
-        asked.append(str(statement))
-        return execute(connection, statement, *values)
-
-    monkeypatch.setattr(Connection, "execute", noted)
-    assert view(scene.writer, scene.story, None, "content=1").via == scene.group.group_id
-    assert len([each for each in asked if " group_members " in each]) == 1, asked
-
-
 def test_of_several_groups_the_broker_takes_the_one_that_leaves_most_permissions(
     new_user: NewUser,
 ) -> None:
@@ -174,19 +158,6 @@ def test_the_container_of_a_group_is_unknown_to_all_operations_on_containers(sce
 # Writing
 
 
-def test_a_member_writes_through_a_group_and_their_membership_is_proved(scene: Scene) -> None:
-    story, group = scene.story, scene.group
-    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=group))
-    found = view(scene.owner, story)
-    assert found.headMembership is not None
-    roster = group.state.roster
-    member = proven(roster.members, roster.count, found.headMembership.proof)
-    assert (member.fingerprint, member.role) == (scene.writer.name, WRITER)
-    [state] = found.groupChains
-    assert (state.groupId, state.version, state.epoch, state.owed) == (group.group_id, 1, 0, False)
-    assert scene.writer.id in {each.userId for each in found.keyChains}
-
-
 def test_a_change_of_access_in_an_ended_epoch_comes_with_the_standing_of_its_author(
     scene: Scene,
 ) -> None:
@@ -205,39 +176,9 @@ class Refusal(NamedTuple):
     make: Callable[[Scene, NewUser], tuple[User, Any]]
 
 
-def _writing(who: str, **given: Any) -> Callable[[Scene, NewUser], tuple[User, Any]]:
-    def make(scene: Scene, _: NewUser) -> tuple[User, Any]:
-        author = getattr(scene, who)
-        changes = {
-            name: each(scene) if callable(each) else each
-            for name, each in {"content": b"new", "via": lambda s: s.group, **given}.items()
-        }
-        return author, scene.story.follow(author, **changes)
-
-    return make
-
-
-def _after_removal(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    request = scene.story.follow(scene.writer, content=b"new", via=scene.group)
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, remove=[scene.writer]))
-    return scene.writer, request
-
-
 def _after_departure(scene: Scene, _: NewUser) -> tuple[User, Any]:
     scene.group.leave(scene.writer).expect(204)
     return scene.writer, scene.story.follow(scene.writer, content=b"new", via=scene.group)
-
-
-def _after_epoch(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    request = scene.story.follow(scene.writer, content=b"new", via=scene.group)
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
-    return scene.writer, request
-
-
-def _under_old_wrap(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    """The via names the new epoch; the list in force still has a wrap of the old one."""
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
-    return scene.owner, scene.story.follow(scene.owner, content=b"new")
 
 
 def _old_entry(scene: Scene, _: NewUser) -> tuple[User, Any]:
@@ -286,18 +227,13 @@ def _blocked_manager(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
 
 
 REFUSALS: dict[str, Refusal] = {
-    "an author who is no member": Refusal("not-found", _writing("owner")),
-    "a member who was removed": Refusal("not-found", _after_removal),
     "a member who has left": Refusal("not-found", _after_departure),
     "a group whose entry has expired": Refusal("not-found", _expired),
     "a deleted group": Refusal("not-found", _through_deleted),
-    "an epoch that has ended": Refusal("stale-keys", _after_epoch),
-    "a reader who uploads": Refusal("permission", _writing("reader")),
     "an unknown group in the list": Refusal("not-found", _unknown_group),
     "a deleted group that was not in the list": Refusal("not-found", _deleted_group),
     "a manager who has blocked the author": Refusal("blocked", _blocked_manager),
     "an old epoch in an entry": Refusal("stale-keys", _old_entry),
-    "a new part under a wrap of an old epoch": Refusal("stale-keys", _under_old_wrap),
 }
 
 

@@ -26,17 +26,7 @@ from scbroker.wire.containers import (
 from tests.kit.beside import further_broker
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.writers import (
-    OWNER,
-    READER,
-    Grant,
-    Story,
-    User,
-    rotate,
-    session_of,
-    signed_together,
-    with_signature,
-)
+from tests.kit.writers import OWNER, READER, Story, User, rotate, session_of, signed_together
 from tests.server.conftest import NewUser, Unchanged
 
 RECORDS = "/v1/batches/records"
@@ -144,24 +134,6 @@ def test_new_changed_and_deleted_containers_of_one_batch_have_the_members_of_the
     ]  # fmt: skip
 
 
-def test_records_of_one_signature_are_stored_and_served_each_alone(new_user: NewUser) -> None:
-    alice = new_user()
-    stories, requests = begun(alice, 5)
-    taken = Story(alice).created()
-    together = signed_together(alice, [*requests, taken.begin(type="other")])
-    spoilt = with_signature(together[1], together[2].record.signature)
-    batch = [together[0], spoilt, *together[2:4], together[5]]
-    assert codes(append(alice, batch)) == [None, "rejected", None, None, "exists"]
-    assert codes(append(alice, [spoilt, together[0]])) == ["rejected", None]
-    stories[1].send(alice, together[1]).expect(201)
-    stories[4].send(alice, requests[4]).expect(201)  # by its own signature
-    stories[4].send(alice, together[4]).expect(200)
-    for n, request in enumerate([*together[:4], requests[4]]):
-        [served] = view(alice, [asked(stories[n])])
-        assert served.view is not None
-        assert served.view.governing[0].record == request.record
-
-
 def test_a_batch_by_a_retired_key_is_refused_and_its_stored_records_have_their_receipts(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -174,22 +146,6 @@ def test_a_batch_by_a_retired_key_is_refused_and_its_stored_records_have_their_r
     assert codes(append(alice, second)) == ["rejected", "rejected"]
     assert append(alice, first) == receipts
     assert codes(append(alice, [*first, *second])) == [None, None, "rejected", "rejected"]
-
-
-def test_the_same_batch_again_gives_the_same_receipts_and_changes_nothing(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice = new_user()
-    _, requests = begun(alice, 3)
-    first = append(alice, requests)
-    with unchanged():
-        assert append(alice, requests) == first
-        assert append(alice, requests[::-1]) == first[::-1]
-    more = Story(alice).begin()
-    again = append(alice, [*requests, more, more])
-    assert again[:3] == first
-    assert again[3] == again[4]
-    assert codes(again) == [None] * 5
 
 
 @on_sqlite
@@ -216,44 +172,6 @@ async def test_a_batch_is_refused_if_key_records_were_added_after_the_session_wa
             await append_records(here, call, RecordsRequest(records=requests))
     newer.wire.call("GET", stories[0].path).expect(404)
     assert codes(append(newer, requests)) == [None] * 3
-
-
-def test_each_change_of_a_batch_is_judged_alone_beside_refused_deleted_and_unknown_ones(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol = new_user(), new_user(), new_user()
-    both, more = {alice: OWNER, bob: READER}, {alice: OWNER, bob: READER, carol: READER}
-    stories = [Story(alice).created(both) for _ in range(6)]
-    good, outdated, deleted, beyond, stale, last = stories
-    outdated_change = outdated.follow(alice, grants=more)
-    outdated.tell(alice, outdated.follow(alice, content=b"newer"))
-    deleted_change = deleted.follow(alice, grants=more)
-    deleted.tell(alice, deleted.follow(alice, tombstone=True))
-    unknown = Story(alice)
-    supposed(unknown, unknown.begin())
-    his = Story(bob).created({bob: OWNER, alice: READER})
-    old_key: dict[User, Grant | int] = {**more, carol: Grant(READER, key_index=4)}
-    batch = [
-        good.follow(alice, grants=more),
-        outdated_change,
-        deleted_change,
-        his.follow(alice, grants={alice: OWNER, bob: OWNER}),
-        beyond.follow(alice, grants={alice: OWNER, bob: READER, carol: Grant(OWNER, clock() - 1)}),
-        stale.follow(alice, grants=old_key),
-        unknown.follow(alice, grants=more),
-        last.follow(alice, grants=more),
-    ]
-    outcomes = append(alice, batch)
-    assert codes(outcomes) == [
-        None, "conflict", "deleted", "permission", "rejected", "stale-keys", "not-found", None,
-    ]  # fmt: skip
-    told = {event.containerId for event in carol.events()}
-    assert told == {str(good.uuid), str(last.uuid)}
-    assert [item.receipt for item in append(alice, [batch[7], batch[0]])] == [
-        outcomes[7].receipt, outcomes[0].receipt,
-    ]  # fmt: skip
-    assert carol.view(good, "content=1").content == alice.view(good, "content=1").content
-    beyond.tell(alice, beyond.follow(alice, grants=more))
 
 
 # Views.

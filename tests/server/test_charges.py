@@ -1,11 +1,7 @@
 """Each user is charged with exactly what is stored for them, and nothing beyond a quota is stored."""
 
 import asyncio
-import functools
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
-from itertools import count
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -14,27 +10,24 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import QuotaExceededError
 from scbroker.records.container_record import Role
 from scbroker.server.admin import usage
-from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, tombstones
+from scbroker.server.broker import Call
+from scbroker.server.containers import appending
 from scbroker.server.parts import chunks, presigned, sweeping
-from scbroker.server.storage.database import Database, Work
-from scbroker.server.storage.driver import Connection
-from scbroker.server.users import deletion
 from scbroker.wire import containers as wire
 from scbroker.wire import parts as p
 from scbroker.wire.parts import MAX_CHUNK
-from tests.kit.beside import beside, further_broker
+from tests.kit.beside import further_broker
 from tests.kit.brokers import ENGINES, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import SigningFolder, folder_of, objects
 from tests.kit.quotas import check_usage, leave_free, set_quota, used
-from tests.kit.tables import count_rows, query
-from tests.kit.watching import watching
-from tests.kit.writers import OWNER, Story, User, delete_user, leave, session_of, stored_list
+from tests.kit.tables import count_rows
+from tests.kit.writers import OWNER, Story, User, leave, session_of, stored_list
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 LARGE = 70_000
-_LONG = [pytest.mark.long, pytest.mark.only_on("sqlite")]
+
+
 KIB_64 = 65_536
 
 
@@ -66,39 +59,6 @@ def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_r
         assert used(url, alice).bytes == KIB_64 + len(sealed)
     story.tell(alice, story.begin(content=part))
     assert used(url, alice).bytes == KIB_64 + len(sealed) + cost(story.requests[0])
-    check_usage(url, alice)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("way", ["replaced", "deleted", "dropped", "abandoned"])
-def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
-    broker: BrokerProcess, new_user: NewUser, way: str
-) -> None:
-    alice, url = new_user(), broker.database_url
-    story, part, sealed = sealed_of(alice)
-    story.chunk(alice, part, 0, sealed).expect(204)
-    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}"
-    if way in ("replaced", "deleted"):
-        story.tell(alice, story.begin(content=part))
-        tombstone = way == "deleted"
-        follow = (
-            story.follow(alice, tombstone=True) if tombstone else story.follow(alice, content=b"")
-        )
-        story.tell(alice, follow)
-        query(url, "UPDATE parts SET replaced_at = 0 WHERE part_id = ?", part.partId)
-    elif way == "dropped":
-        alice.wire.call("DELETE", path).expect(204)
-    else:
-        query(url, "UPDATE parts SET touched_at = 1 WHERE part_id = ?", part.partId)
-    beside(broker, sweeping.sweep)
-    left = {"replaced": sum(map(cost, story.requests)), "deleted": None}.get(way, 0)
-    found = used(url, alice)
-    if left is None:  # only what proves the deletion
-        assert 0 < found.bytes < sum(map(cost, story.requests))
-    else:
-        assert found.bytes == left
-    assert found.containers == (1 if way == "replaced" else 0)
-    assert count_rows(url, "parts", "part_id = ?", part.partId) == 0
     check_usage(url, alice)
 
 
@@ -233,112 +193,6 @@ def test_many_writers_at_two_brokers_never_exceed_a_quota_and_what_was_refused_l
 
 
 # Every statement may be the last
-
-
-class _StoppedError(Exception):
-    """The broker ends before it sends a statement."""
-
-
-class _Stopping:
-    """A database whose writes end before their statement of a number, counted over all of them."""
-
-    def __init__(self, database: Database, number: int) -> None:
-        self._database, self._left = database, number
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-    @property
-    def has_stopped(self) -> bool:
-        return self._left <= 0
-
-    async def write(self, work: Work[Any], otherwise: Work[Any] | None = None) -> Any:
-        return await self._database.write(
-            lambda c: self._until(c, work), lambda c: self._until(c, otherwise or work)
-        )
-
-    def _until(self, connection: Connection, work: Work[Any]) -> Any:
-        def stop(*_: object) -> None:
-            self._left -= 1
-            if self._left <= 0:
-                raise _StoppedError
-
-        with watching(connection, before=stop):
-            return work(connection)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("count_of_steps", [2, pytest.param(9, marks=_LONG)])
-def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
-    fresh_broker: BrokerProcess, new_user: NewUser, count_of_steps: int
-) -> None:
-    """An upload and the record that names it; then a replacement, a deletion, purge and sweep."""
-    broker = fresh_broker
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story, part, sealed = sealed_of(alice)
-    other = Story(bob).created({bob: OWNER, alice: OWNER})
-    other.tell(alice, other.follow(alice, content=b"by alice"))
-    first = story.begin(content=part)
-    user = session_of(alice)
-
-    def call(**path: Any) -> Call:
-        return Call("tests", "::1", path, user)
-
-    def append(number: int, request: Callable[[], wire.RecordRequest]) -> Callable[[Broker], Any]:
-        @functools.cache
-        def drafted() -> wire.RecordRequest:
-            return request()
-
-        async def work(at: Broker) -> None:
-            path = call(containerId=story.id, version=number)
-            await appending.append(at, path, drafted())
-            if len(story.records) < number:
-                story.took(drafted())
-
-        return work
-
-    async def receive(at: Broker) -> None:
-        path = call(containerId=story.id, partId=part.partId, index=0)
-        await chunks.receive(at, path, memoryview(sealed))
-
-    async def sweep(at: Broker) -> None:
-        while await sweeping.sweep(at):
-            pass
-
-    steps: Sequence[Callable[[Broker], Awaitable[object]]] = (
-        receive,
-        append(1, lambda: first),
-        append(2, lambda: story.follow(alice, content=b"small")),
-        sweep,
-        append(3, lambda: story.follow(alice, tombstone=True)),
-        sweep,
-        deletion.finish,
-        tombstones.finish,
-        sweep,
-    )
-    url = broker.database_url
-    for place, step in enumerate(steps[:count_of_steps]):
-        if place == 6:
-            delete_user(alice).expect(204)
-            query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at > 0")
-        query(url, "UPDATE pending_blobs SET since = 0")
-        for number in count(1):
-
-            async def stopped(at: Broker, step: Any = step, number: int = number) -> bool:
-                database = _Stopping(at.database, number)
-                at.database = database
-                with suppress(_StoppedError):
-                    await step(at)
-                return database.has_stopped
-
-            has_stopped = beside(broker, stopped)
-            check_usage(url)
-            if not has_stopped:
-                break
-    is_gone = count_of_steps == len(steps)
-    assert used(url, alice).containers == (not is_gone)
-    left = count_rows(url, "parts", "user_id = ?", alice.ring.userId.bytes)
-    assert left == (1 if is_gone else 2), "the one in Bob's container stays"
 
 
 # Presigned URLs

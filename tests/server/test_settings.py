@@ -1,6 +1,5 @@
 """A broker that cannot start says why, in one line and with exit status 1; what it can, it does."""
 
-import os
 import socket
 import stat
 import subprocess
@@ -9,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -66,25 +65,6 @@ def test_a_broker_does_not_start_on_a_wrong_setting_and_names_it(
     tmp_path: Path, name: str, value: str, named: str
 ) -> None:
     assert named in _refusal(tmp_path, settings={name: value})
-
-
-def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: Path) -> None:
-    config = tmp_path / "scbroker.toml"
-    config.write_text("guesses = 3\nsession_seconds = 5\norigins = ['https://a.example']\n")
-    found = load_settings(
-        {
-            "SCBROKER_CONFIG": str(config), "SCBROKER_SESSION_SECONDS": "7",
-            "SCBROKER_DATA_DIR": "/b", "SCBROKER_SERVER_URL": "of a client",
-            "SCBROKER_APPLICATION_NAME": "of a client",
-            "SCBROKER_OBJECT_STORE_ORIGINS": "of a client", "OTHER": "x",
-        },
-        data_dir="/c",
-        broker_key=None,
-    )  # fmt: skip
-    assert (found.guesses, found.session_seconds, found.data_dir) == (3, 7, "/c")
-    assert found.origins == ["https://a.example"]
-    both = load_settings({"SCBROKER_ORIGINS": "https://a.example,https://b.example"})
-    assert both.origins == ["https://a.example", "https://b.example"]
 
 
 def test_a_relative_data_folder_is_of_the_working_directory_at_the_start(
@@ -182,27 +162,3 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
     assert status == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert uuid.UUID(output.strip()).version == 4
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
-    tmp_path: Path, database_url: str
-) -> None:
-    """Two brokers with folders of their own on one PostgreSQL and one object store."""
-    shared: dict[str, Any] = {
-        "broker_key": os.urandom(32).hex(),
-        "object_store_url": (tmp_path / "objects").as_uri(),
-        "origins": "https://broker.example",
-    }
-    with (
-        BrokerProcess(tmp_path / "a", database_url, **shared) as first,
-        BrokerProcess(tmp_path / "b", database_url, **shared) as second,
-        Wire(first) as one,
-        Wire(second) as two,
-    ):
-        second.api_key = first.api_key
-        ring = first.new_user()
-        request = two.log_in_request(ring, one.nonce(), "https://broker.example:443")
-        two.call("POST", "/v1/sessions", request).expect(201)
-        assert not (tmp_path / "a" / "broker.key").exists()

@@ -50,6 +50,7 @@ def test_each_setting_is_shown_with_the_source_that_counts(tmp_path: Path) -> No
     config.write_text("guesses = 3\nport = 1\nhost = 'a'\nworkers = 2\n")
     variables = {
         "SCBROKER_CONFIG": str(config), "SCBROKER_PORT": "2", "SCBROKER_HOST": "b",
+        "SCBROKER_APPLICATION_NAME": "of a client", "OTHER": "x",
         "SCBROKER_ORIGINS": "https://a.example,https://b.example",
     }  # fmt: skip
     found = {each.name: (each.value, each.source) for each in explain_settings(variables, host="c")}

@@ -50,21 +50,6 @@ def test_a_deleted_group_is_served_whole_as_long_as_a_container_has_a_record_for
     check(broker)
 
 
-def test_a_group_is_not_deleted_while_it_has_another_member(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    team = Group(alice).created({alice: SHARER, bob: WRITER})
-    team.send(alice, team.follow(alice, tombstone=True)).expect(422, "rejected")
-
-
-def test_a_group_is_not_deleted_while_it_alone_can_reach_a_container(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    team = Group(alice).created({alice: SHARER, bob: WRITER})
-    story = Story(bob).created({team: OWNER})
-    team.tell(alice, team.follow(alice, remove=[bob]))
-    answer = team.send(alice, team.follow(alice, tombstone=True)).expect(422, "rejected")
-    assert str(story.uuid) in answer.body.decode()
-
-
 def test_the_tombstone_of_a_group_is_stored_once_and_known_as_long_as_something_names_the_group(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from scbroker.records.departure import parse_departure
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
-    DEPARTURE_SIZE,
     ContainerList,
     ContainerView,
     GoverningPage,
@@ -68,22 +67,6 @@ def told(user: User) -> list[tuple[Any, ...]]:
 def honoured(story: Story, author: User, seen: int = 1, **changes: Any) -> Any:
     """The next record of a writer who has seen so many departures."""
     return replace(story.follow(author, **changes), departures=seen)
-
-
-def test_a_user_who_left_is_served_nothing_and_the_others_see_the_departure(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = story_of(alice, bob, carol)
-    leave(story, bob).expect(204)
-    for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
-        bob.wire.call("GET", f"{story.path}{path}").expect(404, "not-found")
-    listed = bob.wire.call("POST", "/v1/containers/list", ListRequest()).expect(200)
-    assert listed.message(ContainerList).containers == []
-    for user in (alice, carol):
-        view = user.view(story)
-        assert left(view) == [bob.name]
-        assert bob.id in {each.userId for each in view.keyChains}
 
 
 def test_every_way_of_reading_serves_the_departures(new_user: NewUser) -> None:
@@ -212,18 +195,6 @@ def test_a_deleted_container_cannot_be_left(new_user: NewUser) -> None:
     message = departure(story, bob)
     story.tell(alice, story.follow(alice, tombstone=True))
     leave(story, bob, message).expect(410, "deleted")
-
-
-def test_departures_count_to_the_size_of_the_governing_records(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = story_of(alice, bob)
-    size = "SELECT governing_bytes FROM containers WHERE id = ?"
-    [(before,)] = query(broker.database_url, size, story.id)
-    leave(story, bob).expect(204)
-    [(after,)] = query(broker.database_url, size, story.id)
-    assert after == before + DEPARTURE_SIZE
 
 
 def test_of_all_members_who_leave_at_once_one_stays(new_user: NewUser) -> None:

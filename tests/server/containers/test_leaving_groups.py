@@ -5,14 +5,11 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import SigningKey
-from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.records.roster import DEPARTURE_LABEL
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group, groups_of
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import MINUTE, OWNER, Story, User, delete_user
+from tests.kit.writers import OWNER, User, delete_user
 from tests.server.conftest import NewUser, Unchanged, at_once
 from tests.server.users.test_deletion_in_parts import check
 
@@ -34,31 +31,6 @@ def team(new_user: NewUser) -> Team:
 
 
 @pytest.mark.long
-def test_a_user_who_leaves_is_served_nothing_through_the_group_and_an_epoch_is_owed(
-    broker: BrokerProcess, team: Team
-) -> None:
-    group, member = team.group, team.member
-    story = Story(team.owner).created({team.owner: OWNER, group: OWNER})
-    message = group.departure(member)
-    group.leave(member, message).expect(204)
-    group.leave(member, message).expect(204)
-    assert groups_of(member).groups == []
-    assert group.read(member).membership is None
-    group.accept(member).expect(404, "not-found")
-    member.wire.call("GET", f"{story.path}?via={group.group_id}").expect(404, "not-found")
-    membership = group.read(team.manager).membership
-    assert membership is not None
-    assert [state.userId for state in membership.owed] == [member.id]
-    assert [item.body for item in membership.departures] == [message.departure.body]
-    assert member.id in {state.userId for state in group.read(team.manager).keyChains}
-    check(broker)
-    group.tell(team.manager, replace(group.follow(team.manager, remove=[member]), departures=1))
-    membership = group.read(team.manager).membership
-    assert membership is not None
-    assert (membership.owed, membership.departures) == ([], [])
-
-
-@pytest.mark.long
 def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
     group, member = team.group, team.member
     old = group.departure(member)
@@ -71,28 +43,6 @@ def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
     assert not listed.accepted
     group.leave(member, old).expect(409, "conflict")
     group.leave(member, group.departure(member)).expect(204)
-
-
-def test_a_departure_that_does_not_fit_is_refused_by_its_code(
-    team: Team, unchanged: Unchanged
-) -> None:
-    group, owner, member = team.group, team.owner, team.member
-    own, now = group.departure(member), clock()
-    forged = SigningKey.generate().sign(DEPARTURE_LABEL, own.departure.body)
-    refused = [
-        ("permission", member, group.departure(team.manager)),
-        ("invalid", member, group.departure(member, group=bytes(32))),
-        ("conflict", member, group.departure(member, version=2)),
-        ("conflict", owner, group.departure(owner, 1)),
-        ("conflict", owner, replace(group.departure(owner), last=0)),
-        ("clock", member, group.departure(member, time=now + CLOCK_TOLERANCE + MINUTE)),
-        ("clock", member, group.departure(member, time=now - CLOCK_TOLERANCE - MINUTE)),
-        ("rejected", member, group.departure(member, time=now - MINUTE)),
-        ("rejected", member, replace(own, departure=replace(own.departure, signature=forged))),
-    ]
-    with unchanged():
-        codes = [group.leave(user, message).code for _, user, message in refused]
-    assert codes == [code for code, _, _ in refused]
 
 
 @pytest.mark.sampled

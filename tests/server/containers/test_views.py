@@ -40,30 +40,6 @@ def _names(view: GoverningView) -> set[bytes]:
     return {parse_entry(item.entry).fingerprint for item in view.accessList.disclosed}
 
 
-def _wraps(story: Story, number: int = -1) -> dict[bytes, bytes | None]:
-    entries = story.requests[number].accessList
-    assert entries is not None
-    return {parse_entry(entry.entry).fingerprint: entry.wrap for entry in entries}
-
-
-def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
-    first = story.requests[0]
-    for permissions in (
-        Level.Download, Level.Download | Level.Decrypt, Level.ViewAccess, Level.ViewType,
-        Level.Delete, Level.Decrypt, WRITER,
-    ):  # fmt: skip
-        story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: int(permissions)}))
-        view = bob.view(story, "header=1&content=1")
-        downloads, decrypts = permissions & Level.Download, permissions & Level.Decrypt
-        assert view.header == (first.header if downloads else None), permissions
-        assert view.content == (first.content if downloads else None), permissions
-        assert view.type == (first.type if permissions & Level.ViewType else None), permissions
-        assert view.wrap == (_wraps(story)[bob.name] if decrypts else None), permissions
-        assert (view.wrap is not None) == bool(decrypts)
-
-
 def test_without_view_access_only_own_and_authors_entries_are_disclosed(new_user: NewUser) -> None:
     alice, bob, carol, dora, silent = (new_user() for _ in range(5))
     everyone: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dora: READER, silent: READER}

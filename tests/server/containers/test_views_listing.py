@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import PAGE_BYTES, ContainerList, KnownContainer, ListRequest
-from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.tables import query
+from scbroker.wire.containers import PAGE_BYTES, ContainerList, ListRequest
+from tests.kit.brokers import Answer
 from tests.kit.waiting import wait_until
-from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User
+from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
 
 LIST = "/v1/containers/list"
@@ -46,58 +44,6 @@ def listed(user: User, **fields: Any) -> list[str]:
 def ids(*stories: Story) -> list[str]:
     """Return the ids in the order of a list."""
     return sorted(str(story.uuid) for story in stories)
-
-
-def test_a_known_container_is_served_from_its_mark_on_and_the_others_whole(
-    new_user: NewUser,
-) -> None:
-    alice = new_user()
-    stories = [Story(alice).created() for _ in range(2)]
-    for story in stories:
-        story.tell(alice, story.follow(alice, type="later"))
-    known, fresh = stories
-    mark = KnownContainer(containerId=str(known.uuid), since=2)
-    strange = KnownContainer(containerId=str(UUID(int=7)), since=1)
-    found = {item.containerId: item.view for item in page(alice, known=[mark, strange]).containers}
-    assert found == {
-        str(known.uuid): alice.view(known, "since=2"),
-        str(fresh.uuid): alice.view(fresh),
-    }
-
-
-def test_no_deleted_container_is_listed_nor_one_whose_access_has_ended(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
-    alice, bob = new_user(), new_user()
-    both = {alice: OWNER, bob: READER}
-    stays, deleted, revoked, expired = (Story(alice).created(both) for _ in range(4))
-    deleted.tell(alice, deleted.follow(alice, tombstone=True))
-    revoked.tell(alice, revoked.follow(alice, grants={alice: OWNER}))
-    expired.tell(
-        alice,
-        expired.follow(alice, grants={alice: OWNER, bob: Grant(READER, clock() + 10 * MINUTE)}),
-    )
-    assert listed(bob) == ids(stays, expired)
-    past = "UPDATE members SET expires_at = ? WHERE container_id = ? AND expires_at IS NOT NULL"
-    query(broker.database_url, past, clock() - MINUTE, expired.id)
-    assert listed(bob) == ids(stays), "not yet in the log"
-    assert bob.events()[-1].eventType == "Deleted"
-    assert listed(bob) == ids(stays), "in the log"
-    assert listed(alice) == ids(stays, revoked, expired)
-
-
-def test_a_type_finds_exactly_the_containers_whose_type_the_user_sees(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    letter = Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter")
-    hidden = Story(alice).created({alice: OWNER, bob: WITHOUT_TYPE}, type="letter")
-    Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="Letter")
-    Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter ")
-    Story(alice).created({alice: OWNER, bob: WITH_TYPE})
-    assert listed(alice, type="letter") == ids(letter, hidden)
-    assert listed(bob, type="letter") == ids(letter)
-    assert listed(bob, type="lette") == listed(bob, type="") == []
-    assert listed(bob, type="letter", limit=1, after=str(letter.uuid)) == []
-    assert len(listed(bob)) == 5
 
 
 def test_a_list_of_a_type_follows_changes_of_type_and_of_access(new_user: NewUser) -> None:

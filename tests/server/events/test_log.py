@@ -4,12 +4,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.events import Event, Events
+from scbroker.wire.events import Event
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.waiting import wait_until
@@ -17,82 +16,6 @@ from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
 from tests.server.conftest import NewUser
 
 MEMBER = Level.Download | Level.Decrypt
-PAGE = "/v1/events"
-
-
-def _told(events: list[Event]) -> list[tuple[str, int, list[str]]]:
-    return [(event.eventType, event.version, list(event.changes)) for event in events]
-
-
-@pytest.mark.long
-def test_each_member_gets_one_event_of_each_record_that_they_can_see(new_user: NewUser) -> None:
-    alice, bob, carol = (new_user() for _ in range(3))
-    everyone: Grants = {alice: OWNER, bob: OWNER}
-    story = Story(alice).created(everyone, header=b"{}", type="a")
-    story.tell(bob, story.follow(bob, content=b"2"))
-    story.tell(alice, story.follow(alice, header=b'{"a":1}', content=b"3", type="b"))
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: OWNER}))
-    story.tell(alice, story.follow(alice, content=None))
-    assert _told(alice.events()) == [
-        ("Added", 1, []),
-        ("Updated", 2, ["content"]),
-        ("Updated", 3, ["header", "content", "type"]),
-        ("Updated", 4, ["access"]),
-        ("Updated", 5, ["content"]),
-    ]
-    assert _told(bob.events()) == [
-        ("Added", 1, []),
-        ("Updated", 2, ["content"]),
-        ("Updated", 3, ["header", "content", "type"]),
-        ("Deleted", 4, []),
-    ]
-    assert _told(carol.events()) == [("Added", 4, []), ("Updated", 5, ["content"])]
-
-
-def test_a_deletion_empties_what_every_log_said_of_the_container(new_user: NewUser) -> None:
-    """In the logs of members and of a former member, numbered or not; events of other containers stay."""
-    alice, bob, carol = (new_user() for _ in range(3))
-    story = Story(alice).created({alice: OWNER, bob: OWNER}, header=b"{}", type="a")
-    other = Story(alice).created(type="a")
-    numbered = alice.events()
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: OWNER}, type="b"))
-    story.tell(carol, story.follow(carol, tombstone=True))
-    emptied: dict[str, Any] = {
-        "containerId": story.path.rpartition("/")[2], "containerType": None, "version": 0,
-        "date": story.head.time, "relatedUserId": None, "applicationName": "", "changes": [],
-    }  # fmt: skip
-    for user in (alice, bob, carol):
-        told = [event for event in user.events() if event.containerId == emptied["containerId"]]
-        kept = told if user is bob else told[:-1]
-        assert kept, "the container was in this log"
-        for event in kept:
-            assert event == Event(
-                id=event.id, eventType=event.eventType, salt=None,
-                detailsHash=event.detailsHash, **emptied,
-            )  # fmt: skip
-            assert event.detailsHash is not None
-        if user is not bob:
-            assert _told(told[-1:]) == [("Deleted", 3, [])]
-            assert told[-1].relatedUserId == carol.id
-            assert told[-1].containerType is None
-    assert [event.eventType for event in alice.events()] == ["Added", "Added", "Updated", "Deleted"]
-    [untouched] = [event for event in alice.events() if event.id == 2]
-    assert untouched == numbered[1]
-    assert untouched.containerId == other.path.rpartition("/")[2]
-
-
-def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) -> None:
-    alice, bob = new_user(name="Prögram/1 %"), new_user()
-    before = clock()
-    story = Story(alice).created({alice: OWNER, bob: OWNER}, type="note")
-    [event] = bob.events()
-    assert event == Event(
-        id=1, eventType="Added", containerId=story.path.rpartition("/")[2], containerType="note",
-        date=event.date, version=1, relatedUserId=alice.id, applicationName="Prögram/1 %",
-        changes=[], salt=event.salt,
-    )  # fmt: skip
-    assert event.salt is not None
-    assert before <= event.date <= clock()
 
 
 def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user: NewUser) -> None:
@@ -121,17 +44,20 @@ def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user:
 
 
 def test_the_previous_type_is_only_in_events_of_members_who_could_see_it(new_user: NewUser) -> None:
-    alice, gains, loses, comes = (new_user() for _ in range(4))
+    alice, gains, loses, comes, goes = (new_user() for _ in range(5))
     seeing = MEMBER | Level.ViewType
-    story = Story(alice).created({alice: OWNER, gains: MEMBER, loses: seeing}, type="a")
+    before: Grants = {alice: OWNER, gains: MEMBER, loses: seeing, goes: seeing}
+    story = Story(alice).created(before, type="a")
     grants: Grants = {alice: OWNER, gains: seeing, loses: MEMBER, comes: seeing}
     story.tell(alice, story.follow(alice, grants=grants, type="b"))
     shown = {
         user: (event.containerType, event.previousContainerType)
-        for user in (alice, gains, loses, comes)
+        for user in (alice, gains, loses, comes, goes)
         for event in user.events()[-1:]
     }
-    assert shown == {alice: ("b", "a"), gains: ("b", None), loses: (None, None), comes: ("b", None)}
+    assert shown == {
+        alice: ("b", "a"), gains: ("b", None), loses: (None, None), comes: ("b", None), goes: ("a", None),
+    }  # fmt: skip
     for user in (gains, comes):
         assert user.events(containerType="a") == []
 
@@ -141,44 +67,12 @@ def test_without_view_access_events_show_only_changes_of_the_own_access(new_user
     story = Story(alice).created({alice: OWNER, bob: MEMBER})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: MEMBER, carol: READER}))
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: MEMBER}))
-    assert _told(bob.events()) == [("Added", 1, [])]
+    assert [event.eventType for event in bob.events()] == ["Added"]
     later = clock() + 60 * MINUTE
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: Grant(MEMBER, later)}))
     story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: Grant(Level.Download)}))
-    assert _told(bob.events()) == [
-        ("Added", 1, []),
-        ("Updated", 4, ["access"]),
-        ("Updated", 5, ["access"]),
-    ]
-
-
-def test_filters_choose_and_join(new_user: NewUser) -> None:
-    alice = new_user()
-    first, second = Story(alice).created(type="a"), Story(alice).created(type="b")
-    for story in (first, second):
-        story.tell(alice, story.follow(alice, content=b"2"))
-    second.tell(alice, second.follow(alice, tombstone=True))
-    identity = first.path.rpartition("/")[2]
-
-    def ids(text: str) -> list[int]:
-        answer = alice.wire.call("GET", f"{PAGE}?{text}").expect(200).message(Events)
-        assert (answer.firstId, answer.lastId) == (1, 5)
-        return [event.id for event in answer.events]
-
-    assert ids("") == [1, 2, 3, 4, 5]
-    assert ids("eventType=Added") == [1, 2]
-    assert ids("eventType=Added&eventType=Deleted") == [1, 2, 5]
-    assert ids("eventType=Accessed") == []
-    assert ids(f"containerId={identity}") == [1, 3]
-    assert ids(f"containerId={identity}&eventType=Updated") == [3]
-    assert ids("containerType=a") == [1, 3]
-    assert ids("containerType=b") == [], "a deleted container has no type in any log"
-    assert ids("startId=2&endId=4") == [2, 3, 4]
-    assert ids("startId=4") == [4, 5]
-    assert ids("endId=0") == ids("startId=6") == ids("startId=4&endId=3") == []
-    assert ids("limit=2") == [1, 2]
-    assert ids("startId=3&limit=1") == [3]
-    assert ids(f"startId={2**53 - 1}") == []
+    told = [(event.version, event.changes) for event in bob.events()]
+    assert told == [(1, []), (4, ["access"]), (5, ["access"])]
 
 
 def _wait_for(read: Callable[[], list[Event]], count: int) -> list[Event]:

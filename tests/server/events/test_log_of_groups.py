@@ -60,25 +60,6 @@ def test_a_user_who_leaves_or_deletes_a_group_gets_an_event(new_user: NewUser) -
     assert [event.version for event in alice.events()] == [0, 3]
 
 
-def test_events_of_containers_are_in_the_log_of_a_group_as_in_that_of_a_user(
-    new_user: NewUser,
-) -> None:
-    alice, bob = new_user(), new_user()
-    group = Group(alice).created({alice: SHARER, bob: WRITER})
-    story = Story(alice).created({alice: OWNER, group: OWNER}, type="letter")
-    story.tell(bob, story.follow(bob, content=b"new", via=group))
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    events = log_of(bob, group)
-    name = str(story.uuid)
-    assert shown(events) == [
-        (name, "Added", []), (name, "Updated", ["content"]), (name, "Deleted", []),
-    ]  # fmt: skip
-    assert [event.containerType for event in events] == ["letter"] * 3
-    assert events[1].relatedUserId == bob.id
-    assert [event.containerId for event in bob.events()] == [group.group_id]
-    assert [event.id for event in log_of(bob, group, startId=2, containerId=name)] == [2, 3]
-
-
 @pytest.mark.long
 def test_the_expiry_of_a_groups_entry_is_in_its_log(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()

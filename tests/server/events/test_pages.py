@@ -3,22 +3,18 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import pytest
-from sqlalchemy import select
 
 from scbroker.records.canonical import UserId
-from scbroker.server.containers.tombstones import delete_some
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.driver import Connection
-from scbroker.server.storage.tables import events
 from scbroker.wire.events import EventQuery
-from tests.kit.watching import watching
 
 T = TypeVar("T")
 
@@ -103,23 +99,3 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
     assert any(found)
     for query, ids in zip(queries, found, strict=True):
         assert ids == [row["id"] for row in rows if _matches(row, query)][: query.limit], query
-
-
-def test_the_log_of_a_deleted_user_goes_in_parts_of_which_each_is_short(database_url: str) -> None:
-    removed: list[int] = []
-
-    def count(statement: str, each: Sequence[Any]) -> None:
-        if statement.startswith("DELETE FROM events"):
-            removed.append(len(each))
-
-    def purge(connection: Connection) -> list[bytes]:
-        connection.execute(sql.ADD_EVENTS, _rows())
-        owner = {"user": USERS[0]}
-        with watching(connection, after=count):
-            while delete_some(connection, sql.EVENTS_OF_USER, sql.DROP_EVENT, owner, "row", 40):
-                pass
-        return list(connection.execute(select(events.c.user_id)).scalars())
-
-    kept = _done(database_url, purge)
-    assert removed == [40, 40, 20]  # the ten without a number as well
-    assert kept == [USERS[1]] * 100

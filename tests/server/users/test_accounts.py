@@ -10,7 +10,6 @@ from scbroker.wire.codec import SignedObject
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
-from tests.kit.writers import MINUTE
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 
@@ -18,15 +17,6 @@ def _registration(ring: KeyRing, **changes: object) -> u.Registration:
     records = [SignedObject.of(signed) for signed in ring.first_records(clock())]
     message = u.Registration(keyRecords=records, keyFile=b"key file", auth=random_bytes(32))
     return replace(message, **changes)
-
-
-def test_the_same_registration_again_is_the_same_and_changes_nothing(
-    wire: Wire, unchanged: Unchanged
-) -> None:
-    message = _registration(KeyRing.generate())
-    first = wire.call("POST", "/v1/users", message).expect(201)
-    with unchanged():
-        assert wire.call("POST", "/v1/users", message).expect(201).body == first.body
 
 
 def test_another_registration_of_the_same_user_finds_the_id_taken(
@@ -61,31 +51,6 @@ def test_a_registration_for_another_origin_is_refused_before_anything_is_stored(
         wire.call("POST", "/v1/users", message).expect(201)
 
 
-@pytest.mark.parametrize("minutes", [-6, 6, 30])
-def test_keys_dated_more_than_five_minutes_off_are_refused(
-    wire: Wire, unchanged: Unchanged, minutes: int
-) -> None:
-    with unchanged():
-        answer = wire.register(KeyRing.generate(), time=clock() + minutes * MINUTE)
-        answer.expect(422, "clock")
-
-
-def test_an_unknown_user_a_deleted_key_file_and_a_wrong_auth_are_one_answer(
-    broker: BrokerProcess, wire: Wire
-) -> None:
-    known, without, unknown = broker.new_user(), broker.new_user(), KeyRing.generate()
-    statement = "DELETE FROM key_files WHERE user_id = ?"
-    query(broker.database_url, statement, without.userId.bytes)
-    answers = [
-        wire.call("POST", f"/v1/users/{ring.userId}/key-file/open", {"auth": random_bytes(32)})
-        for ring in (known, without, unknown)
-    ]
-    for answer in answers:
-        answer.expect(401, "credentials")
-    assert len({answer.body for answer in answers}) == 1
-    assert len({frozenset(answer.headers) for answer in answers}) == 1
-
-
 def test_neither_auth_nor_token_stand_in_the_database(broker: BrokerProcess, wire: Wire) -> None:
     auth, ring = random_bytes(32), KeyRing.generate()
     wire.register(ring, auth=auth).expect(201)
@@ -96,17 +61,6 @@ def test_neither_auth_nor_token_stand_in_the_database(broker: BrokerProcess, wir
     assert ring.userId.bytes in stored, "the dump sees this user"
     assert auth not in stored
     assert wire.token.encode() not in stored
-
-
-def test_reminders_are_given_and_are_empty_for_unknown_users(wire: Wire) -> None:
-    with_one, without, unknown = (KeyRing.generate() for _ in range(3))
-    wire.register(with_one, reminder="the cät").expect(201)
-    wire.register(without).expect(201)
-    found = [
-        wire.call("GET", f"/v1/users/{ring.userId}/reminder").expect(200).message(u.ReminderAnswer)
-        for ring in (with_one, without, unknown)
-    ]
-    assert [answer.reminder for answer in found] == ["the cät", "", ""]
 
 
 def test_any_text_but_nul_is_a_reminder_on_both_engines(wire: Wire, unchanged: Unchanged) -> None:
@@ -139,21 +93,6 @@ def _many_records(broker: BrokerProcess, ring: KeyRing) -> None:
         "(SELECT * FROM key_records WHERE user_id = ? AND sequence = 1) k",
         ring.userId.bytes,
     )
-
-
-@pytest.mark.long
-def test_after_too_many_wrong_guesses_a_right_one_has_to_wait(start_broker: StartBroker) -> None:
-    broker = start_broker(guesses=3, guess_seconds=100)
-    auth = random_bytes(32)
-    ring = broker.new_user(auth)
-    with Wire(broker) as wire:
-        for _ in range(3):
-            _guess(wire, ring).expect(401, "credentials")
-        for guess in (None, auth):
-            answer = _guess(wire, ring, guess).expect(429, "throttled")
-            assert 1 <= int(answer.headers["retry-after"]) <= 101
-        other = broker.new_user(auth)
-        _guess(wire, other, auth).expect(200)
 
 
 def _guess(wire: Wire, ring: KeyRing, auth: bytes | None = None, **headers: str) -> Answer:

@@ -13,7 +13,7 @@ from tests.kit.brokers import Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import OWNER, READER, Grants, Story, User, delete_user, stalled
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser
 
 
 def block(user: User, other: User) -> Answer:
@@ -52,23 +52,6 @@ def test_a_user_blocks_at_most_1024_others(broker: BrokerProcess, new_user: NewU
     assert carol.id not in blocked(alice)
     unblock(alice, bob).expect(204)
     block(alice, carol).expect(204)
-
-
-def test_a_blocked_author_gives_no_access_by_a_new_container_or_a_new_list(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    block(alice, bob).expect(204)
-    story = Story(bob).created({bob: OWNER, carol: READER})
-    with unchanged():
-        refused(created(bob, {bob: OWNER, alice: READER}), alice)
-        grant = story.follow(bob, grants={bob: OWNER, carol: READER, alice: READER})
-        refused(story.send(bob, grant), alice)
-    by_carol = Story(carol).created({carol: OWNER, alice: READER})
-    alice.view(by_carol)
-    unblock(alice, bob).expect(204)
-    story.tell(bob, grant)
-    alice.view(story)
 
 
 def created(author: User, grants: Grants) -> Answer:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import Part, Role
 from scbroker.records.key_record import RETIRED, KeyChain
@@ -23,9 +22,8 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import ContainerView
-from scbroker.wire.users import Authorization
 from tests.kit.beside import further_broker
-from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects
 from tests.kit.operators import admin
@@ -42,7 +40,6 @@ from tests.kit.writers import (
     closing,
     delete_user,
     deletion,
-    ordered,
     query_all,
     renewed,
     stalled,
@@ -342,24 +339,6 @@ def key_records_of(user: User, asker: User) -> u.UserKeyRecords:
     return found
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("shares", [True, False], ids=["needed", "not needed"])
-def test_the_key_records_of_a_deleted_user_are_closed_where_they_are_needed_and_gone_elsewhere(
-    new_user: NewUser, shares: bool
-) -> None:
-    alice, bob = new_user(), new_user()
-    Story(alice).created({alice: OWNER, bob: OWNER} if shares else None)
-    before, message = key_records_of(alice, bob), deletion(alice)
-    assert not before.deleted
-    delete_user(alice, message).expect(204)
-    left = [*before.keyRecords, message.keyRecord] if shares else []
-    assert key_records_of(alice, bob) == replace(before, deleted=True, keyRecords=left)
-    if shares:
-        chain = KeyChain.verify([item.signed for item in left], clock())
-        assert chain.closed
-        assert all(key.retired is not None for key in chain.keys.values())
-
-
 def _everything_kept(broker: BrokerProcess) -> dict[str, bytes]:
     """Each row, file and object of a broker as bytes; of a database file its rows alone."""
     found = {
@@ -512,7 +491,12 @@ def test_a_closing_record_is_taken_as_the_spec_says_and_else_nothing_is_changed(
             answer = delete_user(alice, deletion(alice, record))
             assert answer.code == code, name
         other = replace(deletion(alice), keyRecord=closing(alice, time=clock() + 8 * minute))
-        delete_user(alice, other).expect(401, "challenge")
+        for order in (
+            other,
+            deletion(alice, nonce=bytes(48)),
+            deletion(alice, signed_by=bob.ring.signing[0]),
+        ):
+            delete_user(alice, order).expect(401, "challenge")
     delete_user(alice, deletion(alice, good)).expect(204)
 
 
@@ -525,52 +509,6 @@ def test_only_a_users_deletion_closes_their_chain(new_user: NewUser, unchanged: 
     first = ring.first_records(clock())
     chain = KeyChain.verify(first, clock())
     assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
-
-
-def test_a_deletion_again_is_answered_as_before_and_changes_nothing(
-    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    message = deletion(alice)
-    delete_user(alice, message).expect(204)
-    query(broker.database_url, "DELETE FROM nonces")
-    with unchanged():
-        delete_user(alice, message).expect(204)
-        delete_user(alice).expect(204)
-        delete_user(alice, deletion(alice, nonce=bytes(48))).expect(204)
-        wrong = (
-            deletion(bob),
-            deletion(alice, closing(bob)),
-            deletion(alice, closing(alice, signed_by=bob.ring.signing[0])),
-            replace(message, authorization=ordered(alice, "delete-key-file")),
-            deletion(alice, digest=random_bytes(32)),
-            replace(message, authorization=Authorization(order=b"", signature=bytes(3373))),
-        )
-        for each in wrong:
-            delete_user(alice, each).expect(401, "challenge")
-
-
-def test_an_order_deletes_its_own_user_whatever_the_path_says(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    stranger = User(KeyRing.generate(), alice.wire)
-    with unchanged():
-        unknown = delete_user(stranger, deletion(alice)).expect(401, "challenge")
-        own = delete_user(stranger).expect(401, "challenge")
-        foreign = delete_user(bob, deletion(alice)).expect(401, "challenge")
-    assert unknown.body == own.body == foreign.body
-
-
-def test_a_deletion_needs_no_session_and_takes_no_heed_of_one(new_user: NewUser) -> None:
-    alice, bob, thief = new_user(), new_user(), new_user()
-    with Wire(alice.wire.broker) as wire:
-        delete_user(User(alice.ring, wire)).expect(204)
-        wire.token = "x" * 43
-        delete_user(User(bob.ring, thief.wire)).expect(204)
-    assert thief.events() == []
-    for user in (alice, bob):
-        user.wire.call("GET", "/v1/events").expect(401, "session")
 
 
 # Later acts of other users

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from sqlalchemy.schema import CreateTable
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.crypto.verify import keyed_hash, sha256
+from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import RETIRED, KeyChain
@@ -28,14 +28,12 @@ from scbroker.server.users import key_files
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.users import NO_DIGEST, Authorization
+from scbroker.wire.users import Authorization
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     MINUTE,
     OWNER,
-    READER,
-    Grant,
     Step,
     Story,
     User,
@@ -47,7 +45,6 @@ from tests.kit.writers import (
     key_records,
     ordered,
     renewed,
-    rotate,
     stalled,
     store,
     storing,
@@ -55,7 +52,6 @@ from tests.kit.writers import (
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
-AHEAD: Final = 10 * MINUTE
 
 
 def _state(user: User) -> u.KeyFileState:
@@ -86,21 +82,6 @@ def _without_key_file(user: User) -> User:
 # Storing
 
 
-def test_a_key_file_that_is_stored_takes_the_place_of_the_old_one_with_all_that_belongs_to_it(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    old = random_bytes(32)
-    alice = new_user(broker.new_user(old, b"the old one"))
-    message = storing(alice, keyFile=b"the new one", reminder="the cät")
-    assert message.replaces == sha256(b"the old one")
-    store(alice, authorized(alice, message)).expect(204)
-    assert _state(alice) == u.KeyFileState(hash=sha256(b"the new one"), generation=2)
-    opened = _open(alice, message.auth).expect(200).message(u.KeyFileAnswer)
-    assert opened.keyFile == b"the new one"
-    _open(alice, old).expect(401, "credentials")
-    assert _reminder(alice) == "the cät"
-
-
 def test_a_storing_without_reminder_keeps_the_stored_one_and_an_empty_one_removes_it(
     new_user: NewUser,
 ) -> None:
@@ -118,13 +99,6 @@ def test_a_storing_without_reminder_keeps_the_stored_one_and_an_empty_one_remove
     delete_key_file(alice, ordered(alice, "delete-key-file")).expect(204)
     store(alice, authorized(alice, storing(alice))).expect(204)
     assert _reminder(alice) == "", "it went with the KeyFile"
-
-
-def test_any_later_generation_is_taken_and_kept(new_user: NewUser) -> None:
-    alice = new_user()
-    for generation in (2, 3, 1000, 2**53 - 1):
-        store(alice, authorized(alice, storing(alice, generation=generation))).expect(204)
-        assert _state(alice).generation == generation
 
 
 # Conflicts
@@ -180,60 +154,7 @@ def test_of_two_rotations_at_once_one_alone_publishes_its_keys(new_user: NewUser
     new[winner][0].ring.check_chain(chain_of(alice))
 
 
-def test_the_same_storing_sent_by_many_at_once_happens_once(new_user: NewUser) -> None:
-    alice = new_user()
-    message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
-    sessions = [new_user(alice.ring) for _ in range(4)]
-    answers = at_once(lambda user: store(user, message), sessions)
-    assert {answer.status for answer in answers} == {204}
-    assert len(chain_of(alice).records) == 6
-
-
 # Orders
-
-
-def _nonce(user: User, expires_in: int) -> bytes:
-    """A nonce that the broker could have made."""
-    fresh = random_bytes(16) + (clock() + expires_in).to_bytes(8, "big")
-    broker = user.wire.broker
-    assert isinstance(broker, BrokerProcess)
-    key = (broker.directory / "broker.key").read_bytes()
-    return fresh + keyed_hash(key, "nonce", fresh)[:24]
-
-
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("action", ["store-key-file", "delete-key-file", "delete-user"])
-def test_an_order_needs_the_latest_key_and_a_nonce_in_time_that_nothing_has_used(
-    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged, action: str
-) -> None:
-    """The vectors of orders have every other fault."""
-    alice, bob = rotate(broker.database_url, new_user(), (SIGNING, 0), signing=2), new_user()
-    message, leaving = storing(alice), deletion(alice)
-    digest = {"store-key-file": message.digest, "delete-user": leaving.digest}.get(
-        action, NO_DIGEST
-    )
-
-    def send(authorization: Authorization) -> Answer:
-        if action == "store-key-file":
-            return store(alice, replace(message, authorization=authorization))
-        if action == "delete-key-file":
-            return delete_key_file(alice, authorization)
-        return delete_user(alice, replace(leaving, authorization=authorization))
-
-    used = bob.wire.nonce()
-    store(bob, authorized(bob, storing(bob), nonce=used)).expect(204)
-    fresh = alice.wire.nonce()
-    prolonged = fresh[:21] + bytes([fresh[21] ^ 1]) + fresh[22:]
-    refused = [
-        ordered(alice, action, digest, nonce=nonce)
-        for nonce in (_nonce(alice, -1), prolonged, used, bytes(48))
-    ]
-    refused.append(ordered(alice, action, digest, keyIndex=1, signed_by=alice.ring.signing[1]))
-    refused.append(ordered(bob, action, digest))
-    with unchanged():
-        bodies = {send(each).expect(401, "challenge").body for each in refused}
-    assert len(bodies) == 1
-    send(ordered(alice, action, digest, nonce=_nonce(alice, MINUTE))).expect(204)
 
 
 # The same again
@@ -299,28 +220,6 @@ def test_a_repeated_storing_that_differs_in_anything_needs_an_order(
 # Key records
 
 
-def test_a_rotation_publishes_the_new_keys_and_retires_the_old_ones(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    new, records = renewed(alice)
-    assert len(records) == 4
-    store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
-    chain = chain_of(User(new.ring, bob.wire))
-    assert list(chain.records[2:]) == records
-    new.ring.check_chain(chain)
-    found = query(
-        broker.database_url,
-        "SELECT chain_length, encryption_index FROM users WHERE id = ?",
-        alice.ring.userId.bytes,
-    )
-    assert found == [(6, 1)]
-    again, records = renewed(new)
-    store(new, authorized(new, storing(new, keyRecords=records))).expect(204)
-    assert chain_of(again).latest(ENCRYPTION).index == 2
-    again.ring.check_chain(chain_of(again))
-
-
 def test_from_a_rotation_on_the_old_signing_key_is_refused_for_everything(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
@@ -342,24 +241,6 @@ def test_from_a_rotation_on_the_old_signing_key_is_refused_for_everything(
     story.tell(new, story.follow(new, content=b"x", grants={new: OWNER}))
     new.wire.log_in(new.ring)
     store(new, authorized(new, storing(new))).expect(204)
-
-
-def test_from_a_rotation_on_grants_go_to_the_new_encryption_key_alone(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    old = Story(alice).created({alice: OWNER, bob: READER})
-    story = Story(alice).created()
-    new, records = renewed(bob)
-    store(bob, authorized(bob, storing(bob, keyRecords=records))).expect(204)
-    with unchanged():
-        for box in (old, story):
-            stale = box.follow(alice, grants={alice: OWNER, bob: READER})
-            box.send(alice, stale).expect(409, "stale-keys")
-            later = box.follow(alice, grants={alice: OWNER, new: Grant(READER, key_index=2)})
-            box.send(alice, later).expect(409, "stale-keys")
-    for box in (old, story):
-        box.tell(alice, box.follow(alice, grants={alice: OWNER, new: READER}))
 
 
 def _extended(ring: KeyRing, *kinds: KeyType) -> KeyRing:
@@ -395,10 +276,6 @@ def test_key_records_are_dated_in_minutes_around_the_brokers_clock(
     else:
         with unchanged():
             store(alice, message).expect(422, code)
-
-
-def _retiring(kind: KeyType, index: int) -> Step:
-    return Step(kind, index, RETIRED, clock() + AHEAD)
 
 
 NEW: Final = Step(ENCRYPTION, 1)
@@ -510,23 +387,6 @@ def test_a_deleted_key_file_goes_with_verifier_and_reminder_and_its_generation_s
     assert _is_in_session(alice)
 
 
-def test_without_a_stored_key_file_its_deletion_changes_nothing_with_any_order(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    order = ordered(alice, "delete-key-file")
-    delete_key_file(alice, order).expect(204)
-    others = (
-        order,
-        ordered(alice, "delete-key-file"),
-        ordered(bob, "delete-user", origin="x", nonce=bytes(48)),
-        Authorization(order=b"", signature=bytes(3373)),
-    )
-    with unchanged():
-        for authorization in others:
-            delete_key_file(alice, authorization).expect(204)
-
-
 def test_a_key_files_deletion_deletes_no_later_one(new_user: NewUser, unchanged: Unchanged) -> None:
     alice = new_user()
     order = ordered(alice, "delete-key-file")
@@ -591,20 +451,3 @@ def test_a_chain_that_is_used_stays_cached_however_many_others_come(
         chains.get(key_table, other, 2)
         assert chains.cached(mine, 2) is used
     assert [chains.cached(other, 2) is not None for other in others] == [False, False, True]
-
-
-@pytest.mark.long
-def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    """Key indices in lists never fall, and wraps go to the latest active key: both have to hold."""
-    alice, bob, carol = new_user(), new_user(), new_user()
-    new = User(_extended(bob.ring, ENCRYPTION), bob.wire)
-    records = key_records(new.ring, chain_of(bob), NEW)
-    store(bob, authorized(bob, storing(bob, keyRecords=records))).expect(204)
-    story = Story(alice).created({alice: OWNER, new: READER})
-    records = key_records(new.ring, chain_of(bob), _retiring(ENCRYPTION, 1))
-    with unchanged():
-        answer = store(bob, authorized(bob, storing(bob, keyRecords=records)))
-        answer.expect(422, "rejected")
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, new: READER}))

@@ -4,15 +4,13 @@ import base64
 
 import pytest
 
-from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing
-from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import User, authorized, rotate, store, storing
+from tests.kit.writers import User, authorized, store, storing
 from tests.server.conftest import NewUser, at_once
 
 ASK = {"users": [{"userId": "00000000-0000-8000-8000-000000000000"}]}
@@ -54,20 +52,6 @@ def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
     assert sorted(at_once(log_in, range(8))) == [201] + [401] * 7
 
 
-def test_an_expired_nonce_is_refused(broker: BrokerProcess, wire: Wire) -> None:
-    ring = broker.new_user()
-    fresh = random_bytes(16) + (clock() - 1).to_bytes(8, "big")
-    key = (broker.directory / "broker.key").read_bytes()
-    from scbroker.crypto.verify import keyed_hash
-
-    expired = fresh + keyed_hash(key, "nonce", fresh)[:24]
-    request = wire.log_in_request(ring, expired)
-    wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
-    fresh = random_bytes(16) + (clock() + 10**8).to_bytes(8, "big")
-    in_time = fresh + keyed_hash(key, "nonce", fresh)[:24]
-    wire.call("POST", "/v1/sessions", wire.log_in_request(ring, in_time)).expect(201)
-
-
 @pytest.mark.long
 def test_a_broker_takes_log_ins_and_orders_for_each_of_its_configured_origins_and_no_other(
     start_broker: StartBroker,
@@ -107,20 +91,6 @@ def test_unknown_users_refused_signatures_and_broken_statements_are_one_answer(
     wire.call("POST", "/v1/sessions", other).expect(201)
 
 
-def test_only_the_latest_active_signing_key_logs_in(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    old = new_user()
-    new = rotate(broker.database_url, old, signing=1)
-    for key_index, status in ((0, 401), (1, 201)):
-        request = new.wire.log_in_request(new.ring, key_index=key_index)
-        assert new.wire.call("POST", "/v1/sessions", request).status == status, key_index
-    newest = rotate(broker.database_url, new, (KeyType.Signing, 0), signing=1)
-    for key_index, status in ((0, 401), (1, 401), (2, 201)):
-        request = newest.wire.log_in_request(newest.ring, key_index=key_index)
-        assert newest.wire.call("POST", "/v1/sessions", request).status == status, key_index
-
-
 def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user()
     token = alice.wire.token
@@ -134,18 +104,6 @@ def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user:
     ):
         alice.wire.token = forged
         assert not _is_in_session(alice.wire)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "authorization",
-    [None, "", "Bearer", "Bearer ", "Basic {}", "bearer {}", "Bearer {}x", "Bearer  {}", "{}"],
-)
-def test_a_session_needs_its_token_exactly(new_user: NewUser, authorization: str | None) -> None:
-    alice = new_user()
-    value = None if authorization is None else authorization.format(alice.wire.token)
-    answer = alice.wire.call("POST", "/v1/key-records", ASK, Authorization=value)
-    answer.expect(401, "session")
 
 
 def test_only_expired_rows_go_a_minute_later(broker: BrokerProcess, new_user: NewUser) -> None:
