@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from scbroker import BrokerError, FileSessionStore, FileTrustStore, SealedKeys, ServerProvider
+from scbroker.client import local_state
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks
 from tests.hostile_broker.accomplices import Mallory
@@ -144,6 +145,28 @@ def test_a_device_stops_when_files_beside_its_trust_store_are_removed(
     for refused in (device.getContainer, device.updateContainerContent, device.getContainer):
         with pytest.raises(BrokerError.trustStoreError):
             refused(story.uuid).result(PATIENCE)
+
+
+@attack(45, "trust store under a running process")
+@pytest.mark.parametrize("removed", [["-wal"], ["-shm"], ["-wal", "-shm"]], ids="".join)
+def test_no_device_begins_beside_removed_files_while_another_one_writes_to_them(
+    mallory: Mallory, alice: User, removed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its marks would be lost when the other one ends: SQLite then writes what is in the removed files."""
+    monkeypatch.setattr(local_state, "LOCK_SECONDS", 0.1)
+    story = Story(alice).created(content=b"1")
+    device = mallory.device_of(alice, store=mallory.new_store())
+    story.tell(alice, story.follow(alice, content=b"2"))
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+    for suffix in removed:
+        beside(file_of(device), suffix).unlink()
+    with pytest.raises(BrokerError.trustStoreError, match="locked"):
+        mallory.device(alice.ring, FileTrustStore(file_of(device).parent))
+    for state in list(local_state._states):
+        state.close()  # as at the end of its process
+    later = mallory.device(alice.ring, FileTrustStore(file_of(device).parent))
+    mallory.rewind(story, 1)
+    mallory.check_refused(later, story, ROLLBACK)
 
 
 PLANTED = ("state.db", "state.db-wal", "state.db-shm", "state.db-journal")

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -101,8 +101,8 @@ class LocalState:
         if self._connection is not None and files == self._files:
             return self._connection
         if self._connection is not None and files[0] == self._files[0]:
-            # SQLite would go on in the removed file, and other programs in another one. The connection stays
-            # open: closing it would write what it has over what they have written.
+            # SQLite would go on in the removed file, and other programs in another one. While the connection
+            # is open, these do not begin (`_wait_until_free`).
             raise TrustStoreError(
                 f"A file beside the trust store {self.path} was removed while it was in use: end all "
                 "programs that use it, and start them again."
@@ -139,7 +139,9 @@ class LocalState:
                 if not is_own_file(os.lstat(self._name + suffix)):
                     why = f"{self.path.name}{suffix} is not a regular file that this user alone can access"
                     raise OSError(errno.EPERM, why)
-        [file, *_] = self._found()
+        [file, *beside] = self._found()
+        if None in beside:
+            self._wait_until_free()
         connection = sqlite3.connect(
             self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -153,6 +155,26 @@ class LocalState:
         self._connection, self._files = connection, [file, *self._found()[1:]]
         _states.add(self)
         return connection
+
+    def _wait_until_free(self) -> None:
+        """Raise SQLite's error if a program has the file open, although a file beside it was removed.
+
+        That program still writes to the removed file. If this one made a new file, either would lose what the
+        other one writes. So wait until no program has the file open, or all files exist.
+        """
+        deadline = time.monotonic() + LOCK_SECONDS
+        while None in self._found():
+            with closing(sqlite3.connect(self.path, timeout=0)) as connection:
+                try:
+                    # The next statement locks the file for this connection alone.
+                    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+                    connection.execute("PRAGMA schema_version").fetchone()
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                else:
+                    return
+            time.sleep(_PAUSE)
 
     def _error(self, error: Exception) -> TrustStoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
