@@ -43,6 +43,8 @@ LOCK_SECONDS: float = 10.0
 """Seconds that a process waits for another one's transaction."""
 _PAUSE: Final = 0.005
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""The second one: the file that programs share as memory cannot grow."""
 _lock: Final = threading.Lock()
 """Locked while a connection is used, and during a fork.
 
@@ -188,7 +190,12 @@ class LocalState:
                 "has read of it: put the right file back, or restart the program. If that does not help, "
                 "remove the file to start again as a fresh device, which forgets what this one has verified."
             )
-        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR_SHM"):
+        name, number = getattr(error, "sqlite_errorname", ""), getattr(error, "errno", None)
+        if number == errno.ENOSPC or name in _FULL:
+            return TrustStoreError(
+                f"No room is left for the trust store {self.path}: free some, and try again."
+            )
+        if name.startswith("SQLITE_IOERR_SHM"):
             return TrustStoreError(
                 f"The trust store {self.path} is on a file system where programs cannot share memory: pass a "
                 "folder on a local disk as trustStore."

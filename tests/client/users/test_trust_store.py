@@ -184,6 +184,15 @@ def test_a_running_program_notices_that_its_row_belongs_to_another_user(tmp_path
             marks.get("container", bytes(16))
 
 
+def test_a_mark_after_a_row_that_looks_right_and_is_not_is_an_error(tmp_path: Path) -> None:
+    """The same bytes as a text: SQLite never finds the row that the new entry has to follow."""
+    marks = open_in(tmp_path)
+    fill(marks, 1)
+    change(tmp_path, "UPDATE entry SET mac = CAST(mac AS TEXT)")
+    with pytest.raises(BrokerError.trustStoreError, match="damaged"):
+        marks.swap("container", bytes(16), b"value 0", b"new")
+
+
 def test_a_file_system_without_shared_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +372,18 @@ def test_what_a_full_disk_cannot_take_is_an_error_and_not_remembered(tmp_path: P
     for reader in (marks, open_in(tmp_path)):
         assert reader.get("container", b"k") is None
     assert marks.swap("container", b"k", None, b"v")
+
+
+def test_a_full_disk_is_named_if_it_has_no_room_for_shared_memory(tmp_path: Path) -> None:
+    fill(open_in(tmp_path), 1)
+    _, unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited))
+    try:
+        with pytest.raises(BrokerError.trustStoreError, match="free some"):
+            open_in(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    assert open_in(tmp_path).get("container", bytes(16)) == b"value 0"
 
 
 @pytest.fixture

@@ -301,12 +301,16 @@ class _FileMarks:
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         entry = _Entry(kind, key, value)
         with self._state as connection:
-            position = None
+            before = position = None
             while position is None:
                 self._read(connection)
                 if self._values.get(kind, key) != expected:
                     return False
-                position = self._append(connection, entry)
+                if (
+                    self._position == before
+                ):  # no other process has appended an entry, so a row is damaged
+                    raise DamagedError
+                before, position = self._position, self._append(connection, entry)
             self._add(position, entry)
             entries = max(_COMPACT_AT, len(self._values) // 32)
             if len(self._entries) > entries or self._bytes > max(_COMPACT_BYTES, self._values.size):
