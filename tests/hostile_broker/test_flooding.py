@@ -22,7 +22,7 @@ from scbroker.wire.containers import (
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.catalogue import attack
 from tests.kit.beside import beside
-from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.groups import SHARER, Group
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
@@ -31,6 +31,7 @@ from tests.kit.writers import (
     Story,
     User,
     authorized,
+    chain_of,
     renewed,
     session_of,
     store,
@@ -95,15 +96,19 @@ def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User,
 def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(
     tmp_path: Path, changes: int
 ) -> None:
-    """Readers verify the chain of every author, however long it is. A change of keys adds four records."""
-    with BrokerProcess(tmp_path, max_key_records=4 * changes + 3) as broker, Wire(broker) as wire:
+    """Readers verify the chain of every author, however long it is. A change of keys adds four records, and
+    two at once add six."""
+    with BrokerProcess(tmp_path, max_key_records=4 * changes + 5) as broker, Wire(broker) as wire:
         ring = broker.new_user()
         alice = User(ring, wire.log_in(ring))
         for _ in range(changes):
             new, records = renewed(alice)
             store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
             alice = new
-        records = renewed(alice)[1]
+        ring = alice.ring
+        for _ in range(2):
+            ring = ring.next(ring.generation + 1, fresh=True)
+        records = ring.next_records(chain_of(alice), clock())
         answer = store(alice, authorized(alice, storing(alice, keyRecords=records)))
         assert int(answer.expect(429, "throttled").headers["retry-after"]) > 29 * 86_400
         store(alice, authorized(alice, storing(alice))).expect(204)

@@ -37,7 +37,7 @@ def _refused(status: int, output: str, error: str) -> str:
 @pytest.mark.parametrize(
     "name, value",
     [("gueses", "3"), ("guesses", "0"), ("guesses", "many"), ("session_seconds", "-1"),
-     ("max_members", "1025"), ("upload_seconds", "60"), ("transfer_seconds", "0"),
+     ("max_members", "1025"), ("max_key_records", "3"), ("upload_seconds", "60"), ("transfer_seconds", "0"),
      ("transfer_seconds", "3601"), ("direct_transfer", "perhaps"), ("CONFIG", "/nonexistent/scbroker.toml"),
      *(("object_store_url", url) for url in ("memory:///", "http://127.0.0.1/x", "s3a://bucket", "s3:bucket",
                                              "file://relative", "objects")),

@@ -98,8 +98,8 @@ class Settings:
         "The window, in seconds, in which wrong passphrases, reminders and registrations are counted.")
     max_new_grants: Positive = _setting(10_000,
         "New grants of access to others that one user may make in an hour.")
-    max_key_records: Positive = _setting(64,
-        "Key records that one user may add in 30 days; changeCredentials with compromised=True adds four.")
+    max_key_records: Annotated[int, Meta(ge=4)] = _setting(64,
+        "Key records that one user may add in 30 days: at least four, which one change of keys adds.")
     trusted_proxies: str = _setting("",
         "Addresses or networks of the proxies whose X-Forwarded-For and X-Request-Id the broker trusts, "
         'comma-separated; "*" means all.')
