@@ -152,18 +152,6 @@ def test_a_range_across_chunks_is_fetched_and_no_more_than_its_segments(
     assert SEGMENTS not in scene.broker.since(before)
 
 
-def test_without_an_allowed_origin_everything_goes_through_the_broker(
-    scene: Scene, file: Path
-) -> None:
-    alice = scene.device(origins=False)
-    before = len(scene.broker.heard)
-    made = alice.createContainer(file).result(PATIENCE)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == file.read_bytes()
-    names = scene.broker.since(before)
-    assert {TRANSFERS, ADDRESSES, SENT}.isdisjoint(names)
-    assert names.count(PUT) == names.count(SEGMENTS) == CHUNKS
-
-
 @pytest.mark.usefixtures("real_argon2id")  # the KeyFile is made in another process
 def test_an_upload_of_a_killed_client_is_resumed_by_another_process(
     scene: Scene, file: Path, tmp_path: Path

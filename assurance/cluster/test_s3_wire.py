@@ -31,7 +31,7 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.groups import SHARER, WRITER, Group
 from tests.kit.objects import store_of
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE, wait_until
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Grant, Story, User, chunks_of
 
 pytestmark = pytest.mark.cluster("ceph")
@@ -334,21 +334,3 @@ def test_a_broker_with_presigned_transfers_turned_off_gives_no_url(scene: Scene)
     story.tell(alice, story.follow(alice, content=part))
     path = path_of(story, part, "transfers?first=0&count=1")
     assert alice.wire.call("GET", path).expect(200).message(Transfers).transfers == []
-
-
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_broker_is_ready_while_its_bucket_is_there(scene: Scene, gateway: ObjectGateway) -> None:
-    scene.begin()
-    with Wire(scene.broker) as wire:
-        assert wire.call("GET", "/health/ready").status == 200
-        gateway.stop_gateway()
-        try:
-            _await_ready(wire, 503)
-        finally:
-            gateway.start_gateway()
-        _await_ready(wire, 200)
-
-
-def _await_ready(wire: Wire, status: int) -> None:
-    """The broker caches its last answer for a moment."""
-    wait_until(lambda: wire.call("GET", "/health/ready").status == status)

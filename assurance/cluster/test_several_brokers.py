@@ -17,7 +17,6 @@ from scbroker import ServerProvider
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.users import KeyFileAnswer
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import Answer, Wire, environment
 from tests.kit.waiting import PATIENCE, wait_until
@@ -235,13 +234,3 @@ def test_new_keys_count_at_once_at_brokers_that_have_cached_the_old_ones(
         created = device.createContainer(b"with the new key").result(PATIENCE)
         other = new_device(new, cluster.brokers[2])
         assert other.getContainer(created.id).result(PATIENCE).content == b"with the new key"
-
-
-def test_a_key_file_stored_at_one_broker_is_opened_at_another(cluster: Cluster) -> None:
-    auth, key_file = random_bytes(32), random_bytes(100)
-    ring = cluster.brokers[0].new_user(auth, key_file)
-    for broker in cluster.brokers:
-        with Wire(broker) as wire:
-            path = f"/v1/users/{ring.userId}/key-file/open"
-            answer = wire.call("POST", path, {"auth": auth}).expect(200)
-            assert answer.message(KeyFileAnswer).keyFile == key_file

@@ -86,29 +86,6 @@ def test_a_file_of_the_same_size_and_time_is_written_with_force_and_compared_wit
         assert again[0]["status"] == "unchanged"
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "name",
-    ["../a", "/etc/a", "a/..", "a\\b", "C:a", ".bashrc", "x/.ssh", "CON", "a\n", "a\x1b[2J", "a "],
-)
-def test_a_hostile_name_never_makes_a_file(
-    alice: Person, session: ServerProvider, name: str
-) -> None:
-    container, below = put(session, name), put(session, f"x/{name}")
-    alice.run("ls")  # makes the index of names
-    before = sorted(alice.home.rglob("*"))
-    done = alice.run("get", str(container), status=2)
-    assert "--output" in done.error
-    assert "\x1b" not in done.error
-    assert sorted(alice.home.rglob("*")) == before
-    if not name.startswith((".b", "x")):  # hidden files are for trees
-        done = alice.run("get", "-r", "x", status=2)
-        assert f"{below} --output" in done.error
-        assert sorted(alice.home.rglob("*")) == before
-    alice.run("get", str(container), "--output", "safe")
-    assert (alice.home / "safe").read_bytes() == b"text"
-
-
 @pytest.mark.long
 def test_output_names_a_file_a_folder_or_standard_output(
     alice: Person, session: ServerProvider
@@ -125,20 +102,6 @@ def test_output_names_a_file_a_folder_or_standard_output(
     alice.run("get", "a.txt", "b.txt", "-o", "both")
     assert (alice.home / "both" / "b.txt").read_bytes() == b"B"
     assert alice.run("get", "a.txt", "b.txt", "-o", "-").output == "AB"
-
-
-def test_a_name_that_another_id_begins_with_is_not_guessed_among(
-    alice: Person, session: ServerProvider
-) -> None:
-    one = put(session, "one", b"one")
-    start = one.hex[:4]
-    assert alice.run("cat", start).output == "one"
-    other = put(session, start, b"other")  # as a container named 2024 can have this name
-    done = alice.run("cat", start, status=2)
-    assert str(one) in done.error
-    assert other.hex[:8] in done.error
-    assert "use a whole id" in done.error
-    assert alice.run("cat", str(one), str(other)).output == "oneother"
 
 
 @pytest.mark.long

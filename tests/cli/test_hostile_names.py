@@ -90,23 +90,6 @@ def test_a_name_that_a_container_without_readable_name_may_have_is_found_with_a_
 
 
 @pytest.mark.long
-def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
-    alice: Person, session: ServerProvider, mallory: ServerProvider
-) -> None:
-    put(session, "project/.env", b"mine")
-    share(mallory, session, "project/conftest.py")
-    share(mallory, session, "project/.git/config")
-    done = alice.run("get", "-r", "project/", "-o", "out")
-    assert [line.split("\t")[0] for line in done.lines] == ["project/.env"]
-    assert "2 containers (such as" in done.error
-    assert "--everyone" in alice.run("get", "-r", "project/.git", status=3).error
-    done = alice.run("get", "-r", "project/", "-o", "out", "--everyone", status=2)
-    assert (alice.home / "out/project/conftest.py").read_bytes() == b"evil"
-    assert "hidden" in done.error
-    assert not (alice.home / "out/project/.git").exists()
-
-
-@pytest.mark.long
 def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger: Person) -> None:
     """A hostile link would write .bash_profile or .ssh/authorized_keys of a person who opens it at home."""
     mallory = person("Mallory")

@@ -76,16 +76,3 @@ def test_a_command_line_in_a_message_runs_nothing_that_a_card_says(
             capture_output=True, text=True,
         )  # fmt: skip
         assert done.stdout.splitlines() == ["contacts", "verify", NAME]
-
-
-@pytest.mark.long
-def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
-    url = "https://broker.example/#scbroker-link:SECRET"
-    for command_line in (
-        ["ls", url],
-        ["rm", "-r", url, "--yes"],
-        ["get", url],
-        ["share", "x", url],
-    ):
-        done = alice.run(*command_line, status=2 if command_line[0] in ("get", "share") else 3)
-        assert "SECRET" not in done.error

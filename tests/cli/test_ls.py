@@ -65,21 +65,6 @@ def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_sh
 
 
 @pytest.mark.long
-def test_a_name_that_would_steer_the_terminal_or_forge_a_line_is_shown_escaped(
-    alice: Person, session: ServerProvider
-) -> None:
-    put(session, "a\x1b]0;owned\x07\n\tb\u202e")
-    assert len(alice.run("ls").lines) == 1
-    for shown in (screen(alice, "ls"), alice.run("ls").output, alice.run("ls", "--tree").output):
-        assert "\x07" not in shown
-        assert "\x1b]0" not in shown
-        assert "\u202e" not in shown
-        assert "\\x1b]0;owned\\x07\\n\\tb\\u202e" in shown.replace("\r\n", "")
-    put(session, "x" * 100_000)
-    assert max(map(len, screen(alice, "ls").splitlines())) < 200
-
-
-@pytest.mark.long
 def test_a_damaged_container_is_a_row_with_the_error_and_the_others_are_listed(
     alice: Person, session: ServerProvider
 ) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, Contacts, ServerProvider
-from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
@@ -39,10 +38,6 @@ def bob(person: Callable[[str], Person]) -> Iterator[ServerProvider]:
 def create(device: ServerProvider, name: object, content: bytes | None, **more: Any) -> uuid.UUID:
     created = device.createContainer(content, {"name": name}, **more).result(PATIENCE)
     return uuid.UUID(str(created.id))
-
-
-def shared_with(alice: Person) -> dict[str, list[AccessLevel]]:
-    return {"accessLevels": [AccessLevel(alice.ring.userId)]}
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -154,22 +149,6 @@ def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
 
 
 @pytest.mark.long
-def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_always(
-    alice: Person, device: ServerProvider, bob: ServerProvider
-) -> None:
-    create(bob, "from bob", b"hello", **shared_with(alice))
-    create(bob, ".git/config", b"hidden", **shared_with(alice))
-    done = alice.run("mirror", "own", "--once")
-    assert done.lines == []
-    assert "Left out: 2 containers" in done.error
-    everything = alice.run("mirror", "all", "--once", "--everyone", status=1)
-    assert everything.lines == ["added from bob"]
-    assert "would make a hidden file" in everything.error
-    Contacts(device).add(bob.getContactCard("Bob").result(PATIENCE)).result(PATIENCE)
-    assert alice.run("mirror", "own", "--once").lines == ["added from bob"]
-
-
-@pytest.mark.long
 def test_a_name_and_a_type_select_and_another_selection_is_refused(
     alice: Person, device: ServerProvider
 ) -> None:
@@ -204,46 +183,6 @@ def test_lost_access_and_deletion_remove_files_unless_told_to_keep_them(
     kept = sorted(alice.run("mirror", "kept", "--once", "--keep").lines)
     assert kept == [f"kept {name}: its container is gone" for name in ("own", "theirs")]
     assert tree(alice.home / "kept") == {"own": b"own", "theirs": b"theirs"}
-
-
-@pytest.mark.long
-def test_a_damaged_content_is_a_line_and_its_file_stays(
-    alice: Person, start_broker: StartBroker, tmp_path: Path
-) -> None:
-    broker = start_broker()
-    alice = Person(tmp_path / "home", broker)
-    alice.join("Alice")
-    with alice.device() as device:
-        large = create(device, "large", b"1" * 300_000)
-        alice.run("mirror", "folder", "--once")
-        device.updateContainerContent(large, b"2" * 300_000).result(PATIENCE)
-        create(device, "small", b"3")
-    for each in (broker.directory / "objects").rglob("*"):
-        if each.is_file():
-            each.unlink()
-    done = alice.run("mirror", "folder", "--once", status=1)
-    assert done.lines == ["added small"]
-    assert "large: " in done.error
-    assert tree(alice.home / "folder") == {"large": b"1" * 300_000, "small": b"3"}
-
-
-@pytest.mark.long
-def test_the_mirror_goes_on_after_an_outage_of_the_broker(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
-    broker = start_broker()
-    alice = Person(tmp_path / "home", broker)
-    alice.join("Alice")
-    with alice.device() as device, running(alice, "folder") as mirror:
-        create(device, "before", b"1")
-        mirror.expect("added", "before")
-        broker.kill()
-        broker.start()
-        create(device, "after", b"2")
-        mirror.expect("added", "after")
-        status, error = mirror.end(signal.SIGTERM)
-    assert status == 130
-    assert "Traceback" not in error
 
 
 def test_a_wrong_folder_is_an_error_that_says_why(alice: Person) -> None:

@@ -258,36 +258,6 @@ def test_an_update_that_others_can_read_is_confirmed_and_names_them(
 
 
 @pytest.mark.long
-def test_a_member_who_renames_a_container_diverts_no_upload_and_hides_no_file(
-    alice: Person, bob: Person
-) -> None:
-    write(alice.home, "shared.txt", b"1234")
-    [row] = alice.json("put", "shared.txt")
-    share(alice, row["id"], AccessLevel(id_of(bob), WRITER))
-    with bob.session() as session:
-        header = {"name": "diary.txt", "modified": "2026-03-01T12:00:00.123456Z"}
-        session.updateContainerHeader(row["id"], header).result(PATIENCE)
-    write(alice.home, "diary.txt", b"4321")
-    done = alice.run("put", "diary.txt", status=1)  # not "unchanged"
-    assert "--update" in done.error
-    assert "--yes" in alice.run("put", "diary.txt", "--update", status=2).error
-
-
-@pytest.mark.long
-def test_a_container_of_somebody_else_is_no_obstacle_and_is_never_updated_by_name(
-    alice: Person, bob: Person
-) -> None:
-    write(bob.home, "a.txt", b"Bob's")
-    [row] = bob.json("put", "a.txt")
-    share(bob, row["id"], AccessLevel(id_of(alice), WRITER))
-    write(alice.home, "a.txt", b"mine")
-    [own] = alice.json("put", "a.txt", "--update")
-    assert own["status"] == "stored"
-    assert own["id"] != row["id"]
-    assert found(bob, row["id"]).content == b"Bob's"
-
-
-@pytest.mark.long
 def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Person) -> None:
     with bob.session() as session:
         levels = [AccessLevel(id_of(bob), 511), AccessLevel(id_of(alice), WRITER)]

@@ -191,6 +191,9 @@ def forged_deletion(wire: Wire, ring: KeyRing) -> Answer:
 QUESTIONS: dict[str, Callable[[Wire, KeyRing], Answer]] = {
     "log-in": forged_log_in,
     "KeyFile": lambda wire, ring: wire.open_key_file(ring.userId, random_bytes(32)),
+    "KeyFile with a pass": lambda wire, ring: wire.open_key_file(
+        ring.userId, random_bytes(32), random_bytes(48)
+    ),
     "unset reminder": lambda wire, ring: ask_reminder(wire, ring.userId),
     "deletion": forged_deletion,
     "keys without a session": lambda wire, ring: wire.call(

@@ -1,7 +1,6 @@
 """A broker that cannot start says why, in one line and with exit status 1; what it can, it does."""
 
 import socket
-import stat
 import subprocess
 import sys
 import uuid
@@ -148,17 +147,3 @@ def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_i
                 wire.call("GET", "/health/ready").expect(200)
         finally:
             broker.stop()
-
-
-@pytest.mark.long
-def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "parent" / "data") as broker:
-        # The folder was made by the test's own process: the broker's key is the broker's.
-        mode = (broker.directory / "broker.key").stat().st_mode
-        assert stat.S_IMODE(mode) == 0o600
-    folder = tmp_path / "made"
-    options = ["admin", "api-keys", "create", "x", "--data-dir", str(folder)]
-    status, output, _ = run(options, environment(), PATIENCE)
-    assert status == 0
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert uuid.UUID(output.strip()).version == 4

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from scbroker import Contacts, ContainerAccessLevel, ServerProvider
+from scbroker import ContainerAccessLevel, ServerProvider
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 
@@ -54,19 +54,3 @@ def test_a_share_that_cannot_be_is_refused_before_anybody_is_asked(
     ):
         query = urlencode({"person": str(user), "can": "read", "until": "", **changed})
         assert page.get(f"/containers/{made}/share?{query}").status == status, changed
-
-
-@pytest.mark.long
-def test_a_contact_that_was_replaced_meanwhile_gets_nothing(
-    page: UsersPage, session: ServerProvider, bob: Person
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt")
-    path = f"/containers/{made}/share?person={user}&can=read&until="
-    other = "0123 " * 15 + "0123"
-    page.post(path, {"fingerprint": other}).expect(400)
-    Contacts(session).remove("Bob").result()
-    page.get(path).expect(404)
-    access = session.getContainer(made).result().access
-    assert access is not None
-    assert len(access) == 1

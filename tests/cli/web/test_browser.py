@@ -10,7 +10,6 @@ import pytest
 from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import IN_CHROMIUM, check_views
-from tests.kit.engines import free_port
 from tests.kit.pages import OperatorsPage
 
 if TYPE_CHECKING:
@@ -48,17 +47,6 @@ def test_the_printed_url_opens_the_page_and_leaves_no_secret_in_the_history(
     assert page.code not in view.url
     view.go_back()
     assert page.code not in view.url
-
-
-def test_a_second_browser_with_the_same_url_is_refused(
-    page: OperatorsPage, view: Page, browser: Browser
-) -> None:
-    entered(page, view)
-    with browser.new_context() as context:
-        second = context.new_page()
-        second.goto(page.printed["url"])
-        second.wait_for_url("**/enter")
-        assert "used before" in second.inner_text("body")
 
 
 def test_a_person_without_script_enters_the_code_by_hand(
@@ -119,15 +107,3 @@ def test_a_site_in_the_operators_browser_neither_reads_nor_changes_anything(
         assert all("scbroker-page" not in headers for headers in got)
         tab.goto(f"{root}/users/{user}")
         assert "active" in tab.inner_text("main")
-
-
-def test_a_name_that_leads_to_the_loopback_address_shows_nothing(
-    broker: BrokerProcess, browser: Browser
-) -> None:
-    fixed = OperatorsPage(broker, "--port", str(free_port()))  # at 127.0.0.1
-    with fixed as page, browser.new_context() as context:
-        tab = context.new_page()
-        answer = tab.goto(f"http://evil.example:{page.port}/#{page.code}")
-        assert answer is not None
-        assert answer.status == 421
-        entered(page, tab)  # and the code was not used up

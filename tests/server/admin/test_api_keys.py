@@ -13,12 +13,10 @@ from scbroker.errors import ApiKeyError
 from scbroker.server import broker as broker_module
 from scbroker.server.broker import Broker
 from tests.kit.beside import beside
-from tests.kit.both_engines import both_engines
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, admin_json, audited
 from tests.kit.waiting import wait_until
-from tests.server.conftest import NewUser
 
 
 def created(broker: BrokerProcess, name: str, *options: str) -> uuid.UUID:
@@ -40,27 +38,6 @@ def refused(broker: BrokerProcess, wire: Wire, key: uuid.UUID) -> str:
     return str(ask(wire, key).expect(401, "api-key").problem["detail"])
 
 
-@pytest.mark.long
-@both_engines
-def test_a_revoked_key_is_refused_within_the_documented_time_also_in_a_session_that_goes_on(
-    broker: BrokerProcess, wire: Wire, new_user: NewUser
-) -> None:
-    name = f"key {uuid.uuid4()}"
-    key, other = created(broker, name), created(broker, f"{name} 2")
-    alice = new_user()
-    for each in (key, other):
-        ask(wire, each).expect(200)
-        alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(each)).expect(200)
-    done = admin(broker, "api-keys", "revoke", name).expect(0)
-    assert "No valid API key" not in done.error
-    assert "revoked" in refused(broker, wire, key)
-    answer = alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(key))
-    answer.expect(401, "api-key")
-    alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(other)).expect(200)
-    again = admin(broker, "api-keys", "revoke", id_of(key)).expect(2)
-    assert "revoked already" in again.error
-
-
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_on_postgresql_a_key_is_read_again_after_the_documented_time(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
@@ -78,18 +55,6 @@ def test_on_postgresql_a_key_is_read_again_after_the_documented_time(
             await found.admit(sha256(key.bytes), None)
 
     beside(broker, work)
-
-
-@pytest.mark.long
-def test_a_key_is_refused_from_its_end_on(fresh_broker: BrokerProcess) -> None:
-    key = created(fresh_broker, f"key {uuid.uuid4()}", "--expires", "30d")
-    listed = {each["id"]: each for each in admin_json(fresh_broker, "api-keys", "ls")}[id_of(key)]
-    left = dt.datetime.fromisoformat(listed["expires"]) - dt.datetime.now(dt.UTC)
-    assert dt.timedelta(days=29, hours=23) < left <= dt.timedelta(days=30)
-    with Wire(fresh_broker) as wire:
-        ask(wire, key).expect(200)
-        fresh_broker.clock_ahead = left.total_seconds()
-        assert "expired" in ask(wire, key).expect(401, "api-key").problem["detail"]
 
 
 @pytest.mark.long

@@ -12,7 +12,6 @@ import pytest
 
 from scbroker.crypto.at_rest import open_stored
 from scbroker.crypto.seal import random_bytes
-from scbroker.errors import IntegrityError
 from scbroker.keys import KeyRing
 from scbroker.server import keys
 from scbroker.server.admin import rotation, stores
@@ -23,7 +22,7 @@ from scbroker.server.storage.database import Database
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker, Stores
-from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
+from tests.kit.operators import admin, rotate, settings_of
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, authorized, stalled, store, storing
@@ -59,32 +58,6 @@ class Registered:
             message = storing(user)
             store(user, authorized(user, message)).expect(204)
         self.auth, self.key_file = message.auth, message.keyFile
-
-
-@pytest.mark.long
-def test_after_a_rotation_all_key_files_open_and_they_are_sealed_under_the_new_key_alone(
-    fresh_broker: BrokerProcess,
-) -> None:
-    old = key_of(fresh_broker)
-    users = [Registered(fresh_broker) for _ in range(3)]
-    assert "3 KeyFiles" in " ".join(rotate_to_the_end(fresh_broker))
-    new = key_of(fresh_broker)
-    assert new != old
-    assert not (fresh_broker.directory / "broker.key.next").exists()
-    users.append(Registered(fresh_broker))
-    users[0].replace()
-    for _ in range(2):
-        for user in users:
-            user.check()
-        fresh_broker.restart()
-    rows = query(fresh_broker.database_url, KEY_FILES)
-    assert len(rows) == 4
-    for user_id, key_file, verifier in rows:
-        open_stored(new, KEY_FILE, user_id, key_file)
-        open_stored(new, keys.VERIFIER, user_id, verifier)
-        with pytest.raises(IntegrityError):
-            open_stored(old, KEY_FILE, user_id, key_file)
-    admin(fresh_broker, "check").expect(0)
 
 
 class KilledError(Exception):

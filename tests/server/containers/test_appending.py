@@ -8,12 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.crypto.seal import random_bytes
-from scbroker.records.container_record import Link, Role, bare_body, sealed_size
-from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.records.container_record import Link, Role, sealed_size
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.tables import count_rows, query
-from tests.kit.waiting import wait_until
+from tests.kit.tables import count_rows
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User, rotate
 from tests.server.conftest import NewUser, Unchanged, at_once
 
@@ -135,52 +133,6 @@ def test_a_record_of_six_minutes_ago_is_refused_though_its_key_was_good_then(
         request = story.begin(time=clock() - 6 * MINUTE)
         story.send(alice, request).expect(422, "clock")
     story.send(alice, story.begin(time=clock() - 4 * MINUTE)).expect(201)
-
-
-@pytest.mark.long
-def test_a_deletion_leaves_what_proves_it_and_nothing_else(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
-    alice, bob, carol = (new_user() for _ in range(3))
-    grants: Grants = {alice: OWNER, bob: OWNER, carol: READER | Level.ReceiveAccessEvents}
-    story = Story(alice).created(grants, header=b"{}", content=b"1", type="secret type")
-    story.tell(bob, story.follow(bob, content=bytes(999)))
-    story.tell(alice, story.follow(alice, type="another type"))
-    bob.view(story, "header=1&content=1")
-    wait_until(lambda: carol.events(eventType="Accessed"))
-    story.tell(alice, story.follow(alice, tombstone=True))
-    url, of = broker.database_url, "WHERE container_id = ?"
-    kept = query(
-        url, f"SELECT version, body, signature FROM records {of} ORDER BY version", story.id
-    )
-    bodies = [story.requests[n].record for n in (0, 2, 3)]
-    assert kept == [
-        (version, bare_body(signed.body), signed.signature)
-        for version, signed in zip((1, 3, 4), bodies, strict=True)
-    ]
-    gone = [
-        field
-        for record in story.records
-        for part in (record.header, record.content)
-        if part is not None
-        for field in (part.partId, part.segments, part.sealedKey)
-    ]
-    assert len(gone) == 18
-    assert not [field for _, body, _ in kept for field in gone if field in body]
-    [(entries,)] = query(url, f"SELECT entries FROM access_lists {of}", story.id)
-    assert [user.name in entries for user in (alice, bob, carol)] == [True, False, False]
-    members = query(
-        url, f"SELECT user_id, permissions, expires_at, wrap FROM members {of}", story.id
-    )
-    ids = [user.ring.userId.bytes for user in (alice, bob, carol)]
-    assert sorted(members) == sorted((each, 0, None, None) for each in ids)
-    for table in ("parts", "accesses", "containers_to_purge"):
-        assert query(url, f"SELECT 1 FROM {table} {of}", story.id) == []
-    kept = query(url, "SELECT type, type_salt FROM containers WHERE id = ?", story.id)
-    assert kept == [(None, None)]
-    told = query(url, f"SELECT event_type, container_type FROM events {of}", story.id)
-    assert {event_type for event_type, _ in told} == {"Added", "Updated", "Deleted", "Accessed"}
-    assert {container_type for _, container_type in told} == {None}
 
 
 @pytest.mark.long

@@ -1,41 +1,10 @@
 """Views and lists of groups at the broker, page by page (groups.md, 12)."""
 
-import pytest
-
-from scbroker.records.judge import Known
-from scbroker.records.roster import check_group_type
 from scbroker.wire.groups import MAX_ACCEPTED, GroupList
 from tests.kit.brokers import BrokerProcess
-from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group, groups_of
+from tests.kit.groups import READER, SHARER, WRITER, Group, groups_of
 from tests.kit.tables import query
-from tests.kit.writers import OWNER
 from tests.server.conftest import NewUser
-
-
-@pytest.fixture
-def long(new_user: NewUser) -> Group:
-    """A group with a record of each kind."""
-    alice, bob, carol = (new_user() for _ in range(3))
-    group = Group(alice).created({alice: SHARER, bob: WRITER})
-    group.tell(alice, group.follow(alice, add={carol: READER}))
-    group.tell(alice, group.follow(alice, managers={alice: OWNER, bob: MANAGER}))
-    group.tell(bob, group.follow(bob, remove=[carol], name="Fewer"))
-    group.tell(alice, group.follow(alice, roles={bob: READER}, managers={alice: OWNER}))
-    return group
-
-
-def test_a_view_begins_at_the_mark_with_list_and_roster_in_force(long: Group) -> None:
-    view = long.read(long.creator, since=3)
-    first, *others = view.records
-    assert Known.parse(first.record.body).record.version == 3
-    assert first.roster == long.states[1].body
-    assert first.type is not None
-    check_group_type(first.type.type, long.states[1].body)
-    assert first.accessList is not None
-    assert (len(others), view.last) == (2, 5)
-    assert view.membership is not None
-    [head] = long.read(long.creator, since=99).records
-    assert Known.parse(head.record.body).record.version == 5
 
 
 def test_a_members_view_has_departures_and_what_is_owed_for_managers_alone(

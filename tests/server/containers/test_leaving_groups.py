@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.groups import MANAGER, SHARER, WRITER, Group, groups_of
+from tests.kit.groups import MANAGER, SHARER, WRITER, Group
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import OWNER, User, delete_user
@@ -30,21 +30,6 @@ def team(new_user: NewUser) -> Team:
     return Team(group, owner, manager, member)
 
 
-@pytest.mark.long
-def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
-    group, member = team.group, team.member
-    old = group.departure(member)
-    group.accept(member).expect(204)
-    group.leave(member, old).expect(204)
-    again = group.follow(team.owner, remove=[member])
-    group.tell(team.owner, replace(again, departures=1))
-    group.tell(team.owner, group.follow(team.owner, add={member: WRITER}))
-    [listed] = groups_of(member).groups
-    assert not listed.accepted
-    group.leave(member, old).expect(409, "conflict")
-    group.leave(member, group.departure(member)).expect(204)
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("how", ["left", "deleted"])
 def test_the_last_member_cannot_leave(how: str, new_user: NewUser, unchanged: Unchanged) -> None:
@@ -65,21 +50,6 @@ def test_of_two_owners_who_leave_at_once_the_second_reads_again(new_user: NewUse
     )
     statuses = [answer.status for answer in at_once(group.leave, [alice, bob])]
     assert sorted(statuses) == [204, 409]
-
-
-def test_an_owner_cannot_leave_before_reading_that_another_owner_stepped_down(
-    new_user: NewUser,
-) -> None:
-    """A member who does not own the group may leave without having read its newest version."""
-    alice, bob, carol = (new_user() for _ in range(3))
-    group = Group(alice).created(
-        dict.fromkeys((alice, bob, carol), SHARER), managers={alice: OWNER, bob: OWNER}
-    )
-    late = {user: group.departure(user) for user in (bob, carol)}
-    group.tell(alice, group.follow(alice, managers={bob: OWNER}))
-    group.leave(bob, late[bob]).expect(409, "conflict")
-    group.leave(carol, late[carol]).expect(204)
-    group.leave(bob, 1).expect(204)
 
 
 def test_a_retirement_is_not_dated_before_a_departure_from_a_group(

@@ -1,6 +1,6 @@
 """A deleted container is purged in parts: each part is durable, and no part serves more than what stays.
 
-`test_appending` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
+The conformance kit asks what is served of it. Spec: docs/spec/container.md, 10.
 """
 
 import functools

@@ -7,7 +7,7 @@ import pytest
 
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import bare_body, parse_either, parse_entry, parse_record
+from scbroker.records.container_record import parse_either, parse_entry, parse_record
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import GoverningPage, GoverningView
 from tests.kit.brokers import BrokerProcess, clock
@@ -166,35 +166,6 @@ def test_pages_of_a_head_long_past_are_refused(new_user: NewUser, broker: Broker
     query(broker.database_url, f"UPDATE records SET body = ? {where}", encode_object(old), story.id)
     for to, status in ((1, 200), (2, 409), (3, 200)):
         bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(status)
-
-
-def test_after_a_deletion_members_of_the_last_list_get_the_tombstone_and_nobody_else_anything(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol, dora = (new_user() for _ in range(4))
-    story = Story(alice).created({alice: OWNER, bob: OWNER, dora: READER}, header=b"{}", type="t")
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER, carol: OWNER}))
-    story.tell(bob, story.follow(bob, tombstone=True))
-    for user in (alice, bob, carol):
-        view = user.view(story, "header=1&content=1")
-        assert view.head == story.requests[2].record
-        assert (view.wrap, view.type, view.header, view.content) == (None,) * 4
-        assert [_names(governing) for governing in view.governing] == [
-            {alice.name, bob.name},
-            {alice.name, bob.name},
-        ]
-        for governing in view.governing:
-            assert governing.accessList is not None
-            assert len(governing.accessList.entryHashes) == 32 * 3
-        assert [item.record.body for item in view.governing] == [
-            bare_body(request.record.body) for request in story.requests[:2]
-        ], "records are served without their parts"
-        since = user.view(story, "since=2")
-        assert (_bodies(since.governing), since.skipped) == ([2], [])
-        user.wire.call("GET", f"{story.path}/records?from=1&count=3").expect(409, "conflict")
-        user.wire.call("GET", f"{story.path}/governing?from=1&to=2").expect(409, "conflict")
-        user.wire.call("GET", f"{story.path}/governing?from=1&to=3").expect(200)
-    dora.wire.call("GET", story.path).expect(404, "not-found")
 
 
 def test_an_expired_entry_shows_nothing_from_that_moment_on(

@@ -28,9 +28,8 @@ from scbroker.server.users import key_files
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.users import Authorization
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.tables import count_rows, query
+from tests.kit.tables import count_rows
 from tests.kit.writers import (
     MINUTE,
     OWNER,
@@ -104,26 +103,6 @@ def test_a_storing_without_reminder_keeps_the_stored_one_and_an_empty_one_remove
 # Conflicts
 
 
-def test_a_key_file_replaces_the_stored_one_by_its_hash_and_is_not_older(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice = new_user()
-    last = storing(alice, generation=5, reminder="first")
-    store(alice, authorized(alice, last)).expect(204)
-    refused: tuple[dict[str, Any], ...] = (
-        {"replaces": None}, {"replaces": random_bytes(32)}, {"replaces": last.replaces},
-        {"keyFile": b"x", "replaces": sha256(b"x")},
-        {"generation": 4, "keyFile": last.keyFile}, {"generation": 5},
-    )  # fmt: skip
-    with unchanged():
-        for changes in refused:
-            message = authorized(alice, storing(alice, **changes))
-            store(alice, message).expect(409, "conflict")
-    other = {"generation": 5, "keyFile": last.keyFile, "reminder": "other"}
-    store(alice, authorized(alice, storing(alice, **other))).expect(204)
-    assert _reminder(alice) == "other"
-
-
 def test_after_a_deletion_a_key_file_replaces_nothing_and_is_not_older(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
@@ -158,26 +137,6 @@ def test_of_two_rotations_at_once_one_alone_publishes_its_keys(new_user: NewUser
 
 
 # The same again
-
-
-def test_a_storing_that_happened_is_answered_as_before_and_changes_nothing(
-    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, other = new_user(), new_user()
-    message = authorized(
-        alice, storing(alice, keyRecords=renewed(alice)[1], reminder="r", endOtherSessions=True)
-    )
-    store(alice, message).expect(204)
-    query(broker.database_url, "DELETE FROM nonces")
-    orders = (
-        message.authorization,
-        ordered(other, "delete-user"),
-        Authorization(order=b"", signature=bytes(3373)),
-    )
-    with unchanged():
-        for order in orders:
-            store(alice, replace(message, authorization=order)).expect(204)
-            store(alice, replace(message, authorization=order, replaces=None)).expect(204)
 
 
 def test_a_storing_is_not_carried_out_again_once_its_key_file_was_deleted(

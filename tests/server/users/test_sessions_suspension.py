@@ -16,7 +16,7 @@ from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.operators import Done, admin
 from tests.kit.tables import count_rows
 from tests.kit.waiting import PATIENCE, wait_until
-from tests.kit.writers import OWNER, READER, Story, User, delete_user, stalled
+from tests.kit.writers import OWNER, READER, Story, User, stalled
 from tests.server.conftest import NewUser
 from tests.server.events.test_following import metric
 
@@ -35,39 +35,6 @@ def log_in(user: User) -> Answer:
 
 def sessions_of(broker: BrokerProcess, user: User) -> int:
     return count_rows(broker.database_url, "sessions", "user_id = ?", user.ring.userId.bytes)
-
-
-@pytest.mark.long
-def test_every_session_of_a_suspended_user_ends_at_once_and_no_log_in_is_accepted_until_the_end(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    again, bob = new_user(alice.ring), new_user()
-    suspend(broker, alice).expect(0)
-    for user in (alice, again):
-        user.wire.call("GET", "/v1/key-file").expect(401, "session")
-    answer = log_in(alice).expect(403, "suspended")
-    assert "operator" in answer.problem["detail"]
-    assert sessions_of(broker, alice) == 0
-    bob.wire.call("GET", "/v1/key-file").expect(200)
-    resume(broker, alice)
-    log_in(alice).expect(201)
-    alice.wire.call("GET", "/v1/key-file").expect(401, "session")
-
-
-@pytest.mark.long
-def test_a_suspended_user_cannot_open_the_key_file_or_delete_the_account(
-    broker: BrokerProcess, wire: Wire, new_user: NewUser
-) -> None:
-    auth = random_bytes(32)
-    alice = new_user(broker.new_user(auth=auth))
-    wire.open_key_file(alice.ring.userId, auth).expect(200)
-    suspend(broker, alice).expect(0)
-    wire.open_key_file(alice.ring.userId, auth).expect(403, "suspended")
-    delete_user(alice).expect(403, "suspended")
-    resume(broker, alice)
-    wire.open_key_file(alice.ring.userId, auth).expect(200)
-    delete_user(alice).expect(204)
 
 
 def test_only_a_proof_of_the_passphrase_or_the_key_discloses_a_suspension(
