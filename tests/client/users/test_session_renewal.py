@@ -1,4 +1,4 @@
-"""One renewal of a session is for all who wait for it, whatever becomes of it."""
+"""A session is renewed silently, and one renewal is for all who wait for it, whatever becomes of it."""
 
 import asyncio
 import threading
@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
-from tests.kit.network import Go, Network
+from tests.client.conftest import Account
+from tests.kit.both_engines import both_engines
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, lost
 from tests.kit.waiting import PATIENCE, until, wait_until
 
 CHALLENGES = ("POST", "/v1/session-challenges")
@@ -86,3 +89,25 @@ def test_a_renewal_that_nobody_waits_for_any_more_ends_and_the_next_begins_anew(
     held.release.set()
     assert next_one.result(PATIENCE) == []
     assert len(network.those(*CHALLENGES)) == 2
+
+
+@both_engines
+def test_a_session_that_ended_at_the_broker_is_renewed_silently(alice: ServerProvider) -> None:
+    made = alice.createContainer(b"c").result(PATIENCE)
+    session: Any = alice._current
+    session.token.value = "x" * 43
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
+    session.token.value = "y" * 43
+    assert alice.createContainer(b"x" * 3_000_000).result(PATIENCE).length == 3_000_000
+    session.token.expires = 0.0
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
+
+
+def test_a_log_in_whose_answer_was_lost_asks_for_another_nonce(
+    account: Account, new_provider: NewProvider, network: Network
+) -> None:
+    """The nonce of the first is spent: the same bytes can only be refused."""
+    network.treat("POST", "/v1/sessions", lost(1))
+    new_provider(account.ring).getEvents().result(PATIENCE)
+    sent = [each.body for each in network.those("POST", "/v1/sessions")]
+    assert len(set(sent)) > 1
