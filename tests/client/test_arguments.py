@@ -2,7 +2,6 @@
 
 import datetime as dt
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +97,6 @@ def test_the_first_wrong_argument_is_named_before_a_missing_session() -> None:
         provider.updateContainerType("id", 7)
     with pytest.raises(BrokerError.notAuthenticatedError):
         provider.updateContainerType(ID, "type")
-
-
-def test_a_wrong_argument_in_callback_style_goes_to_the_error_handler() -> None:
-    provider = unreachable()
-    received: list[str] = []
-    with ThreadPoolExecutor(1) as queue:
-        found = provider.getContainer(
-            7,
-            completionHandler=print,
-            errorHandler=lambda error: received.append(str(error)),
-            queue=queue,
-        )
-    assert found is provider
-    assert received == ["containerId must be a uuid.UUID or its text, not int"]
 
 
 def test_a_user_named_twice_and_an_expiry_in_the_past_are_refused() -> None:

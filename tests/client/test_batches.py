@@ -28,9 +28,9 @@ from scbroker.records.batch import MAX_SIGNATURE, BatchSignature
 from scbroker.records.canonical import decode_object
 from scbroker.wire.containers import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import drop, id_of
+from tests.client.conftest import id_of
 from tests.client.test_lying_broker import lying
-from tests.kit.network import Go, Network, lost, refused
+from tests.kit.network import Go, Network, refused
 from tests.kit.waiting import PATIENCE, wait_until
 
 RECORDS = "/v1/batches/records"
@@ -108,6 +108,7 @@ def test_nothing_is_asked_for_nothing(alice: ServerProvider, network: Network) -
     id_of(alice)
     before = len(network.sent)
     assert create(alice, []) == get(alice, []) == []
+    assert alice.grantAccess([], AccessLevel(NOBODY)).result(PATIENCE) == []
     assert len(network.sent) == before
 
 
@@ -219,37 +220,6 @@ def refusing(position: int, code: str, detail: str = "so", times: int = 99) -> C
         return replace(answer, records=records)
 
     return lie
-
-
-def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network: Network) -> None:
-    id_of(alice)
-    before = len(network.sent)
-    good = NewContainer(b"")
-    cases: list[tuple[list[Any], str]] = [
-        ([good, good, NewContainer(b"", type="\0")], r"containers\[2\]: type"),
-        ([good, NewContainer("text")], r"containers\[1\]: content must be bytes"),  # type: ignore[arg-type]
-        ([NewContainer(Path("nowhere"))], r"containers\[0\]: The file"),
-        ([good, NewContainer(b"", {1: object()})], r"containers\[1\]: The header"),
-        ([good, b"no item"], r"containers\[1\] must be a NewContainer, not bytes"),
-    ]
-    for items, why in cases:
-        with pytest.raises(BrokerError.invalidArgumentError, match=why):
-            drop(alice.createContainers(items))
-    for wanted, why in (
-        ([uuid.uuid4(), "x"], r"containerIds\[1\] is not a UUID"),
-        ("x", "containerIds must be a list of UUID, not str"),
-    ):
-        with pytest.raises(BrokerError.invalidArgumentError, match=why):
-            drop(alice.getContainers(wanted))  # type: ignore[arg-type]
-    assert len(network.sent) == before
-
-
-def test_a_lost_answer_makes_nothing_twice(alice: ServerProvider, network: Network) -> None:
-    network.treat("POST", RECORDS, lost(1))
-    network.treat("POST", VIEWS, lost(1))
-    made = ids(alice, notes(3))
-    assert contents(get(alice, made)) == [b"0", b"1", b"2"]
-    assert len(alice.getEvents().result(PATIENCE)) == 3
 
 
 def test_without_an_answer_each_container_has_an_error_of_its_own_once_records_were_sent(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Header, KeyRing, ServerProvider
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, KeyRing, ServerProvider
 from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
-from tests.client.conftest import drop, id_of, refusal
+from tests.client.conftest import id_of, refusal
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
@@ -112,34 +112,6 @@ def test_arguments_that_fit_neither_form_of_creation_are_refused_and_nothing_is_
     with pytest.raises(BrokerError.invalidArgumentError):
         provider.createContainer(b"c", *args)
     assert alice.getEvents().result(PATIENCE) == []
-
-
-U, SOON = uuid.uuid4(), dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
-BAD_LEVELS: list[Any] = [
-    "alice",
-    AccessLevel(U),
-    7,
-    [U],
-    [AccessLevel(U), AccessLevel(U)],
-    [AccessLevel(U, expiresAt=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))],
-    [AccessLevel(uuid.uuid4()) for _ in range(1025)],
-]
-
-
-@pytest.mark.parametrize("levels", BAD_LEVELS, ids=range(len(BAD_LEVELS)))
-def test_an_impossible_access_list_is_refused_by_the_call(
-    alice: ServerProvider, levels: Any
-) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError):
-        drop(alice.createContainer(b"", accessLevels=levels))
-    with pytest.raises(BrokerError.invalidArgumentError):
-        drop(alice.updateContainerAccessLevels(U, levels))
-
-
-@pytest.mark.parametrize("label", ["x" * 257, "ä" * 129, "\ud800"], ids=range(3))
-def test_a_type_that_is_too_long_or_no_text_is_refused(alice: ServerProvider, label: str) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="type"):
-        drop(alice.createContainer(b"", type=label))
 
 
 @pytest.mark.process
@@ -258,18 +230,6 @@ def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
     assert container_key(carol, made.id) == before
     carol.updateContainerContent(made.id, b"d").result(PATIENCE)
     assert container_key(carol, made.id) != before
-
-
-def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    level = AccessLevel(id_of(bob), Level.DefaultUserPermissions | Level.Upload)
-    made = alice.createContainer(b"c", {"h": 1}, accessLevels=[level]).result(PATIENCE)
-    before = container_key(bob, made.id)
-    bob.updateContainerContent(made.id, b"secret from alice").result(PATIENCE)
-    assert container_key(bob, made.id) != before
-    found = bob.getContainer(made.id).result(PATIENCE)
-    assert (found.content, found.header) == (b"secret from alice", Header({"h": 1}))
 
 
 @both_engines

@@ -3,7 +3,6 @@
 import datetime as dt
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from scbroker.client.containers import drafting
 from scbroker.crypto.seal import Octets
 from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import drop, id_of
+from tests.client.conftest import id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
@@ -185,28 +184,6 @@ def test_devices_that_grant_different_users_at_once_lose_no_grant(
     phone.close()
 
 
-def test_what_others_changed_between_reading_and_writing_is_kept(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network,
-    new_provider: NewProvider,
-) -> None:  # fmt: skip
-    me, him, her = id_of(alice), id_of(bob), id_of(carol)
-    some = made(alice, 3)
-    held = HeldAnswer()
-    network.treat("POST", VIEWS, held.hold)
-    promise = alice.grantAccess(some, AccessLevel(him))
-    assert held.arrived.wait(PATIENCE)
-    with other_device(alice, new_provider) as phone:
-        levels = [AccessLevel(me, OWNER), AccessLevel(her)]
-        phone.updateContainerAccessLevels(some[1], levels).result(PATIENCE)
-        phone.updateContainerContent(some[2], b"new").result(PATIENCE)
-    held.release.set()
-    assert kinds(promise.result(PATIENCE)) == [DONE] * 3
-    assert [members(alice, each) for each in some] == [
-        {me: OWNER, him: READER}, {me: OWNER, him: READER, her: READER}, {me: OWNER, him: READER},
-    ]  # fmt: skip
-    assert bob.getContainerContent(some[2]).result(PATIENCE) == b"new"
-
-
 def test_a_replaced_list_is_a_conflict_if_others_changed_access_meanwhile(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network,
     new_provider: NewProvider,
@@ -348,52 +325,6 @@ def test_an_expired_user_is_revoked_with_a_new_container_key(
         assert isinstance(found, SecuredContainer)
         assert found.version == 2
         assert {level.userId for level in found.access or ()} == {me, her}
-
-
-def test_a_wrong_item_is_named_by_its_position_and_nothing_is_sent(
-    alice: ServerProvider, network: Network
-) -> None:
-    me = id_of(alice)
-    one, other = uuid.uuid4(), uuid.uuid4()
-    before = len(network.sent)
-    level = AccessLevel(me)
-    past = AccessLevel(me, READER, dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    good = AccessChange(one)
-    cases: list[tuple[Any, str]] = [
-        (good, "changes must be a list of AccessChange, not AccessChange"),
-        ([good, one], r"changes\[1\] must be an AccessChange, not UUID"),
-        (
-            [good, AccessChange(other), good],
-            r"changes\[2\] names the container of changes\[0\] again",
-        ),
-        ([good, AccessChange("x")], r"changes\[1\]: containerId is not a UUID"),
-        ([AccessChange(one, [level], [me])], rf"changes\[0\]: add and remove both name {me}"),
-        ([AccessChange(one, [level], replace=[level])], r"changes\[0\]: replace names the whole"),
-        ([AccessChange(one, remove=[me], replace=[])], r"changes\[0\]: replace names the whole"),
-        ([AccessChange(one, [level, level])], rf"changes\[0\]: add names user {me} twice"),
-        (
-            [AccessChange(one, replace=[level, level])],
-            rf"changes\[0\]: replace names user {me} twice",
-        ),
-        ([AccessChange(one, [past])], r"changes\[0\]: expiresAt"),
-        ([AccessChange(one, [me])], r"changes\[0\]: add\[0\] must be an AccessLevel"),
-        ([AccessChange(one, remove=[level])], r"changes\[0\]: remove\[0\] must be a"),  # type: ignore[list-item]
-    ]
-    for changes, why in cases:
-        with pytest.raises(BrokerError.invalidArgumentError, match=why):
-            drop(alice.updateContainersAccessLevels(changes))
-    for call, arguments, why in (
-        (alice.grantAccess, ([one, one], level), r"containerIds\[1\] names the container of cont"),
-        (alice.grantAccess, (one, [level, level]), f"accessLevels names user {me} twice"),
-        (alice.grantAccess, (one, me), "accessLevels must be a list of AccessLevel, not UUID"),
-        (alice.revokeAccess, ([one, one], me), r"containerIds\[1\] names the container of cont"),
-        (alice.revokeAccess, (one, level), "userIds must be a list of UUID, not AccessLevel"),
-    ):
-        with pytest.raises(BrokerError.invalidArgumentError, match=why):
-            drop(call(*arguments))
-    assert alice.updateContainersAccessLevels([]).result(PATIENCE) == []
-    assert alice.grantAccess([], level).result(PATIENCE) == []
-    assert len(network.sent) == before
 
 
 def test_a_failed_request_is_the_error_of_each_of_its_containers(

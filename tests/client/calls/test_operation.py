@@ -440,54 +440,134 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     assert world.provider.createContainer(b"x").result(PATIENCE).version == 1
 
 
-UNKNOWN = uuid.uuid4()
-WRONG: list[tuple[str, dict[str, Any]]] = [
-    ("register", {"password": PASSWORD, "passphrase": ""}),
-    ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}),
-    ("resumeSession", {"userId": "me"}),
-    ("forgetKeptSession", {"userId": 7}),
-    ("createContainer", {"content": "text"}),
-    ("createContainers", {"containers": NewContainer(b"")}),
-    ("updateContainersAccessLevels", {"changes": AccessChange(uuid.uuid4())}),
-    ("grantAccess", {"containerIds": [UNKNOWN, UNKNOWN], "accessLevels": []}),
-    ("revokeAccess", {"containerIds": [UNKNOWN], "userIds": [7]}),
-    ("getContainers", {"containerIds": [], "content": 1}),
-    ("getContainer", {"containerId": "c"}),
-    ("getContactCard", {"name": ""}),
-    ("getSentChanges", {"containerId": "c"}),
-    ("confirmAccess", {"containerId": uuid.uuid4(), "accept": 7}),
-    ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),
-    ("resetEventMark", {"accept": b"head"}),
-    ("getEvents", {"groupId": 7}),
-    ("listContainers", {"limit": 65}),
-    ("getContainerContent", {"containerId": 7}),
-    ("saveContainerContent", {"containerId": uuid.uuid4(), "path": "text"}),
-    ("openContainerContent", {"containerId": "c"}),
-    ("getSecuredContainer", {"containerId": None}),
-    ("updateContainerType", {"containerId": uuid.uuid4(), "ifVersion": "1"}),
-    ("getPublicKeys", {"userId": "me"}),
-    ("getLatestActiveSigningKey", {"userId": uuid.uuid4(), "keyType": "signing"}),
-    ("getReminder", {"userId": 7}),
-    ("changeCredentials", {"password": PASSWORD, "passphrase": "weak"}),
-    ("createOrUpdateKeyFile", {"keyFileData": b"x", **SECRETS}),
-    ("getKeyFile", {"passphrase": ""}),
-    ("needToSyncAccount", {"userId": uuid.uuid4(), "keyFileData": b"x"}),
+UNKNOWN, OTHER = uuid.uuid4(), uuid.uuid4()
+LEVEL, GOOD = AccessLevel(UNKNOWN), NewContainer(b"")
+PAST = AccessLevel(UNKNOWN, expiresAt=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+SOON = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+
+
+def with_levels(levels: Any) -> dict[str, Any]:
+    return {"containerId": UNKNOWN, "accessLevels": levels}
+
+
+def change(**more: Any) -> dict[str, Any]:
+    return {"changes": [AccessChange(UNKNOWN, **more)]}
+
+
+def link(**more: Any) -> dict[str, Any]:
+    return {"containerIds": UNKNOWN, "expiresAt": SOON, **more}
+
+
+def in_group(**more: Any) -> dict[str, Any]:
+    return {"groupId": UNKNOWN, **more}
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("register", {"password": PASSWORD, "passphrase": ""}, "passphrase"),
+    ("register", {**SECRETS, "reminder": "x" * 1025}, "reminder"),
+    ("register", {**SECRETS, "reminder": "\ud800"}, "reminder"),
+    ("logIn", {"userId": "not an id", "passphrase": PASSPHRASE}, "userId is not a UUID"),
+    ("resumeSession", {"userId": "me"}, "userId"),
+    ("forgetKeptSession", {"userId": 7}, "userId"),
+    ("unblockUser", {"userId": "bob"}, "userId"),
+    ("createContainer", {"content": "text"}, "content must be bytes"),
+    ("createContainer", {"content": b"", "type": "ä" * 129}, "type"),
+    ("createContainer", {"content": b"", "type": "\ud800"}, "type"),
+    ("updateContainerAccessLevels", with_levels("alice"), "accessLevels must be a list of Acc"),
+    ("updateContainerAccessLevels", with_levels(LEVEL), "accessLevels must be a list of Acc"),
+    ("updateContainerAccessLevels", with_levels([UNKNOWN]), r"accessLevels\[0\] must be an Acc"),
+    ("updateContainerAccessLevels", with_levels([LEVEL] * 2), "names user .* twice"),
+    ("updateContainerAccessLevels", with_levels([PAST]), "in the past"),
+    ("updateContainerAccessLevels",
+     with_levels([AccessLevel(uuid.UUID(int=n)) for n in range(1025)]), "1024"),
+    ("createContainers", {"containers": GOOD}, "containers must be a list"),
+    ("createContainers", {"containers": [GOOD, NewContainer(b"", type="\0")]}, r"\[1\]: type"),
+    ("createContainers", {"containers": [NewContainer(Path("nowhere"))]}, r"\[0\]: The file"),
+    ("createContainers", {"containers": [NewContainer(b"", {1: object()})]}, r"\[0\]: The header"),
+    ("createContainers", {"containers": [GOOD, b""]}, r"containers\[1\] must be a NewContainer"),
+    ("updateContainersAccessLevels", {"changes": AccessChange(UNKNOWN)}, "must be a list of Acc"),
+    ("updateContainersAccessLevels", {"changes": [UNKNOWN]}, r"changes\[0\] must be an AccessCh"),
+    ("updateContainersAccessLevels", {"changes": [AccessChange("x")]}, r"\[0\]: containerId is not"),
+    ("updateContainersAccessLevels", {"changes": [AccessChange(UNKNOWN)] * 2}, r"\[1\] names the"),
+    ("updateContainersAccessLevels", change(add=[LEVEL], remove=[UNKNOWN]), "add and remove both"),
+    ("updateContainersAccessLevels", change(add=[LEVEL], replace=[LEVEL]), "replace names the wh"),
+    ("updateContainersAccessLevels", change(add=[LEVEL] * 2), r"\[0\]: add names user .* twice"),
+    ("updateContainersAccessLevels", change(replace=[LEVEL] * 2), "replace names user .* twice"),
+    ("updateContainersAccessLevels", change(add=[PAST]), r"\[0\]: expiresAt"),
+    ("updateContainersAccessLevels", change(add=[UNKNOWN]), r"add\[0\] must be an AccessLevel"),
+    ("updateContainersAccessLevels", change(remove=[LEVEL]), r"remove\[0\] must be a"),
+    ("grantAccess", {"containerIds": [UNKNOWN] * 2, "accessLevels": []}, r"\[1\] names the cont"),
+    ("grantAccess", {"containerIds": UNKNOWN, "accessLevels": [LEVEL] * 2}, "twice"),
+    ("grantAccess", {"containerIds": UNKNOWN, "accessLevels": OTHER}, "must be a list of AccessL"),
+    ("revokeAccess", {"containerIds": [UNKNOWN] * 2, "userIds": []}, r"\[1\] names the container"),
+    ("revokeAccess", {"containerIds": [UNKNOWN], "userIds": [7]}, r"userIds\[0\]"),
+    ("getContainers", {"containerIds": [], "content": 1}, "content must be a bool"),
+    ("getContainers", {"containerIds": [UNKNOWN, "x"]}, r"containerIds\[1\] is not a UUID"),
+    ("getContainer", {"containerId": "c"}, "containerId is not a UUID"),
+    ("getContactCard", {"name": ""}, "name"),
+    ("getSentChanges", {"containerId": "c"}, "containerId"),
+    ("confirmAccess", {"containerId": UNKNOWN, "accept": 7}, "accept"),
+    ("resetContainerMark", {"containerId": UNKNOWN, "accept": 7}, "accept"),
+    ("resetEventMark", {"accept": b"head"}, "accept"),
+    ("getEvents", {"groupId": 7}, "groupId"),
+    ("listContainers", {"limit": 65}, "limit"),
+    ("getContainerContent", {"containerId": 7}, "containerId"),
+    ("saveContainerContent", {"containerId": UNKNOWN, "path": "text"}, "path must be a"),
+    ("openContainerContent", {"containerId": "c"}, "containerId"),
+    ("getSecuredContainer", {"containerId": None}, "containerId"),
+    ("updateContainerType", {"containerId": UNKNOWN, "ifVersion": "1"}, "ifVersion must be an int"),
+    ("createLink", link(containerIds=[]), "1 to 256 containers, not 0"),
+    ("createLink", link(containerIds=[uuid.uuid4() for _ in range(257)]), "not 257"),
+    ("createLink", link(containerIds=[UNKNOWN] * 2), r"containerIds\[1\] names"),
+    ("createLink", link(permissions=511), "cannot have .*ModifyAccess.*Delete"),
+    ("createLink", link(permissions=0), "at least one permission"),
+    ("createLink", link(expiresAt=None), "expiresAt is missing"),
+    ("createLink", link(expiresAt=PAST.expiresAt), "in the future"),
+    ("createLink", link(expiresAt=dt.datetime(2100, 1, 1)), "time zone"),  # noqa: DTZ001
+    ("createLink", link(password=""), "password must be"),
+    ("createLink", link(password="secret"), "The password is too weak"),
+    ("createLink", link(name="n" * 65), "1 to 64 characters"),
+    ("createLink", link(name="a\nb"), "printable"),
+    ("createLink", link(apiKey="key"), "apiKey is not a UUID"),
+    ("createGroup", {"name": "  "}, "blank"),
+    ("createGroup", {"name": "a\nb"}, "printable"),
+    ("createGroup", {"name": "ä" * 129}, "256"),
+    ("createGroup", {"name": "a", "description": "d" * 4097}, "4,096"),
+    ("createGroup", {"name": "a", "description": "\0"}, "printable"),
+    ("createGroup", {"name": "a", "members": [UNKNOWN] * 2}, "twice"),
+    ("createGroup", {"name": "a", "managers": [UNKNOWN] * 2}, "twice"),
+    ("setGroupRoles", in_group(roles=UNKNOWN), "MemberRole"),
+    ("addGroupMembers", in_group(members=5), "MemberRole"),
+    ("setGroupManagers", in_group(managers=[OTHER]), "an owner"),
+    ("setGroupManagers", in_group(managers=[]), "an owner"),
+    ("renameGroup", in_group(), "name or a description"),
+    ("renameGroup", in_group(name=""), "blank"),
+    ("getGroupMembers", {"groupId": "team"}, "groupId"),
+    ("getPublicKeys", {"userId": "me"}, "userId"),
+    ("getLatestActiveSigningKey", {"userId": UNKNOWN, "keyType": "signing"}, "keyType must be"),
+    ("getReminder", {"userId": 7}, "userId"),
+    ("changeCredentials", {"password": PASSWORD, "passphrase": "weak"}, "weak"),
+    ("createOrUpdateKeyFile", {"keyFileData": b"x", **SECRETS}, "keyFileData"),
+    ("getKeyFile", {"passphrase": ""}, "passphrase"),
+    ("needToSyncAccount", {"userId": UNKNOWN, "keyFileData": b"x"}, "session's own"),
 ]  # fmt: skip
 
 
-@in_one_case("name, arguments", WRONG)
+@in_one_case("name, arguments, words", WRONG)
 def test_a_wrong_argument_is_raised_by_the_call_or_given_to_the_error_handler(
-    alice: ServerProvider, name: str, arguments: dict[str, Any]
+    alice: ServerProvider, name: str, arguments: dict[str, Any], words: str
 ) -> None:
     """In promise style at once, as a ValueError too; in callback style never on the caller's stack."""
     failed: list[BrokerError] = []
-    with pytest.raises(BrokerError.invalidArgumentError) as caught:
-        getattr(alice, name)(**arguments)
-    assert isinstance(caught.value, ValueError)
     style = {"completionHandler": failed.append, "errorHandler": failed.append}
-    assert getattr(alice, name)(**arguments, **style) is alice
-    assert failed == []
-    assert mainQueue.run(PATIENCE)
+    with Network() as network:
+        with pytest.raises(BrokerError.invalidArgumentError, match=words) as caught:
+            getattr(alice, name)(**arguments)
+        assert isinstance(caught.value, ValueError)
+        assert getattr(alice, name)(**arguments, **style) is alice
+        assert failed == []
+        assert mainQueue.run(PATIENCE)
+        assert network.sent == []
     assert [type(error) for error in failed] == [BrokerError.invalidArgumentError]
 
 

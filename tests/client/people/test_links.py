@@ -4,7 +4,6 @@ import datetime as dt
 import logging
 import time
 import uuid
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,6 @@ from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import accounts
 from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess
-from tests.kit.cases import in_one_case
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -153,38 +151,6 @@ def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
             KeyFile(stored).open(passphrase="Secret 99")
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no container": ({"containerIds": []}, "1 to 256 containers, not 0"),
-    "too many": ({"containerIds": [uuid.uuid4() for _ in range(257)]}, "not 257"),
-    "one twice": ({"containerIds": [uuid.UUID(int=1)] * 2}, r"containerIds\[1\] names"),
-    "upload": ({"permissions": Level.Upload | READER}, "cannot have Upload: a link"),
-    "owner": ({"permissions": 511}, "cannot have .*ModifyAccess.*Delete"),
-    "no permission": ({"permissions": 0}, "at least one permission"),
-    "no end": ({"expiresAt": None}, "expiresAt is missing"),
-    "an end that is past": ({"expiresAt": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}, "in the future"),
-    "an end without a zone": ({"expiresAt": dt.datetime(2100, 1, 1)}, "time zone"),  # noqa: DTZ001
-    "an end that is a text": ({"expiresAt": "tomorrow"}, "must be a datetime"),
-    "an empty password": ({"password": ""}, "password must be"),
-    "a weak password": ({"password": "secret"}, "The password is too weak: it has fewer than 8"),
-    "an empty name": ({"name": ""}, "1 to 64 characters"),
-    "a long name": ({"name": "n" * 65}, "1 to 64 characters"),
-    "a name with a line break": ({"name": "a\nb"}, "printable"),
-    "an API key that is none": ({"apiKey": "key"}, "apiKey is not a UUID"),
-}
-
-
-@in_one_case("case", WRONG)
-def test_arguments_that_a_link_cannot_have_are_refused_before_anything_is_sent(
-    alice: ServerProvider, case: str
-) -> None:
-    given, words = WRONG[case]
-    usual: dict[str, Any] = {"containerIds": uuid.uuid4(), "expiresAt": tomorrow()}
-    with Network() as network:
-        with pytest.raises(BrokerError.invalidArgumentError, match=words):
-            alice.createLink(**{**usual, **given}).result(PATIENCE)
-        assert network.sent == []
-
-
 def test_a_container_that_cannot_be_shared_is_named_and_nothing_is_changed(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -246,44 +212,6 @@ class Crash:
             return await honest(requests, *about)
 
         monkeypatch.setattr(Requests, "_once", once)
-
-
-def crash_everywhere(act: Callable[[], object], check: Callable[[bool], object]) -> int:
-    """Run an act that crashes after 0, 1, 2 ... requests, until it does not; check after each."""
-    for alive in range(60):
-        with pytest.MonkeyPatch.context() as patched:
-            Crash(alive, patched)
-            try:
-                act()
-                done = True
-            except BrokerError:
-                done = False
-        check(done)
-        if done:
-            return alive
-    raise AssertionError("It never ended.")
-
-
-@pytest.mark.long
-def test_a_crash_at_each_step_of_making_a_link_leaves_one_that_is_listed_and_can_be_revoked(
-    alice: ServerProvider,
-) -> None:
-    box, me = box_of(alice), id_of(alice)
-    seen: set[int] = set()
-
-    def check(done: bool) -> None:
-        found, others = listed(alice), members(alice, box) - {me}
-        seen.add(len(others))
-        assert {link.userId for link in found} >= others
-        assert len(found) <= 1 <= len(found) + (not done)
-        for link in found:
-            alice.revokeLink(link).result(PATIENCE)
-            assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
-        assert (listed(alice), members(alice, box)) == ([], {me})
-
-    listed(alice)
-    assert crash_everywhere(lambda: made(alice, box), check) > 5
-    assert seen == {0, 1}
 
 
 def test_a_link_that_could_neither_be_made_nor_revoked_is_logged_and_stays_in_the_list(

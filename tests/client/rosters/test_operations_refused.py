@@ -27,43 +27,6 @@ Users = Callable[[int], list[KeyRing]]
 SOMEBODY = uuid.uuid4()
 
 
-WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "a blank name": (lambda p, _: p.createGroup("  "), "blank"),
-    "a name of two lines": (lambda p, _: p.createGroup("a\nb"), "printable"),
-    "a long name": (lambda p, _: p.createGroup("ä" * 129), "256"),
-    "a long description": (lambda p, _: p.createGroup("a", description="d" * 4097), "4,096"),
-    "a control character": (lambda p, _: p.createGroup("a", description="\0"), "printable"),
-    "a member twice": (lambda p, _: p.createGroup("a", [SOMEBODY, SOMEBODY]), "twice"),
-    "a manager twice": (lambda p, _: p.createGroup("a", managers=[SOMEBODY] * 2), "twice"),
-    "a role twice": (lambda p, g: p.setGroupRoles(g, [MemberRole(SOMEBODY)] * 2), "twice"),
-    "a role without a MemberRole": (lambda p, g: p.setGroupRoles(g, SOMEBODY), "MemberRole"),
-    "a member that is none": (lambda p, g: p.addGroupMembers(g, 5), "MemberRole"),
-    "no owner": (lambda p, g: p.setGroupManagers(g, [SOMEBODY]), "an owner"),
-    "no manager": (lambda p, g: p.setGroupManagers(g, []), "an owner"),
-    "nothing new": (lambda p, g: p.renameGroup(g), "name or a description"),
-    "a blank new name": (lambda p, g: p.renameGroup(g, ""), "blank"),
-    "a group that is none": (lambda p, _: p.getGroupMembers("team"), "groupId"),
-    "another type": (lambda p, _: p.leaveGroup(GroupRole.Reader), "groupId"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_argument_is_refused_before_anything_is_sent(
-    case: str, alice: ServerProvider
-) -> None:
-    call, words = WRONG[case]
-    with Network() as network:
-        with pytest.raises(BrokerError.invalidArgumentError, match=words):
-            call(alice, SOMEBODY)
-        assert not network.sent
-
-
-def test_nobody_removes_themselves(alice: ServerProvider, bob: ServerProvider) -> None:
-    group = team(alice, bob)
-    with pytest.raises(BrokerError.invalidArgumentError, match="leaveGroup"):
-        alice.removeGroupMembers(group, [id_of(bob), id_of(alice)]).result(PATIENCE)
-
-
 def test_a_member_with_another_role_and_a_role_of_a_stranger_name_the_right_operation(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
@@ -115,14 +78,6 @@ def test_more_members_and_managers_than_a_group_takes_are_refused(
     monkeypatch.setattr("scbroker.records.roster.MAX_MEMBERS", 1024)
     monkeypatch.setattr("scbroker.records.roster.MAX_MANAGERS", 2)
     refusal(alice.createGroup("Team", managers=users), BrokerError.tooLargeError, "managers")
-
-
-def test_an_offer_that_is_declined_by_its_only_member_has_to_be_deleted(
-    alice: ServerProvider,
-) -> None:
-    group = team(alice)
-    refusal(alice.declineGroup(group), BrokerError.invalidArgumentError, "leaveGroup")
-    refusal(alice.leaveGroup(group, abandon=True), BrokerError.invalidArgumentError, "deleteGroup")
 
 
 def test_a_departure_whose_answer_is_lost_is_stored_and_an_unsent_one_is_not(
