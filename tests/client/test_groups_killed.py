@@ -10,27 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import BrokerError
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
-from tests.kit.group_acts import ACTS, NAME, Act, Scene, each_act, repeat, start
+from tests.kit.group_acts import NAME, Act, Scene, each_act, repeat, start
 from tests.kit.killed_programs import KilledPrograms
-from tests.kit.stops import Step, Stops, steps
+from tests.kit.stops import Stops, steps
 from tests.kit.waiting import PATIENCE
-
-
-@pytest.mark.long
-def test_a_program_that_dies_before_the_answer_to_a_removal_has_removed_the_member_once(
-    broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    scene, act = Scene(broker, new_provider), ACTS["remove"]
-    with Stops(NAME, Step(3, answered=True)) as stops, pytest.raises(BrokerError.unreachableError):
-        start(scene.manager, act, scene).result(PATIENCE)
-    assert stops.stopped
-    assert act.is_done(scene)
-    start(scene.device("alice"), act, scene).result(PATIENCE)
-    act.ends(scene, True)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 from scbroker import AccessLevel, BrokerError, Group, GroupManager, MemberRole, ServerProvider
 from scbroker.crypto.seal import Octets
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import SHARER, WRITER, accepted, managers, roles, seen, team
+from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, seen, team
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -101,20 +101,6 @@ def test_without_managers_members_continue_and_put_another_group_in_its_place(
     for each in made:
         refusal(carol.getContainer(each), BrokerError.notFoundError)
     check(broker)
-
-
-@pytest.mark.long
-@both_engines
-def test_an_owner_drops_another_owner_who_was_deleted_with_the_next_change(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    both = [GroupManager(id_of(bob), owner=True)]
-    group = accepted(team(alice, bob, carol, managers=both), bob, carol)
-    alice.deleteUser().result(PATIENCE)
-    assert bob.renameGroup(group, "Other").result(PATIENCE).epoch == 1
-    assert managers(carol, group) == {id_of(bob): True}
-    bob.deleteGroup(group).result(PATIENCE)
-    assert seen(carol, group) is None
 
 
 @pytest.mark.long

@@ -10,8 +10,6 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, MemberRole, ServerProvider, WriteOutcome
 from scbroker.crypto.seal import Octets
-from scbroker.wire.codec import decode
-from scbroker.wire.containers import RecordRequest
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import READER, accepted, team
 from tests.kit.both_engines import both_engines
@@ -45,21 +43,6 @@ def content_of(owner: ServerProvider, container: uuid.UUID) -> tuple[bytes | Non
 
 
 @both_engines
-def test_a_record_that_arrives_after_its_authors_removal_is_refused(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    group = accepted(team(alice, bob, carol), bob, carol)
-    made = box(alice, group)
-    with Network() as network:
-        removal = once_before(lambda: alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE))
-        network.treat("PUT", "/records/2", removal)
-        refusal(bob.updateContainerContent(made, b"late"), BrokerError.notFoundError)
-        assert len(network.those("PUT", f"/{made}/records/2")) == 1
-    assert content_of(alice, made) == (b"old", 1)
-    assert content_of(carol, made) == (b"old", 1)
-
-
-@both_engines
 def test_a_record_that_arrives_after_its_authors_demotion_is_refused(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -71,30 +54,6 @@ def test_a_record_that_arrives_after_its_authors_demotion_is_refused(
         network.treat("PUT", f"/{made}/records/2", demotion)
         refusal(bob.updateContainerContent(made, b"late"), BrokerError.permissionDeniedError)
     assert content_of(bob, made) == (b"old", 1)
-
-
-@both_engines
-def test_a_record_of_another_member_that_arrives_after_a_removal_is_sealed_again_under_a_new_key(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    """The broker has the first record with its part key, which bob's container key opens."""
-    group = accepted(team(alice, bob, carol), bob, carol)
-    made = box(alice, group)
-    with Network() as network:
-        removal = once_before(lambda: alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE))
-        network.treat("PUT", f"/{made}/records/2", removal)
-        carol.updateContainerContent(made, b"new").result(PATIENCE)
-        first, second = (each.body or b"" for each in network.those("PUT", f"/{made}/records/2"))
-    assert sealed_of(first) != sealed_of(second)
-    assert content_of(alice, made) == (b"new", 2)
-    found = carol.getContainer(made).result(PATIENCE)
-    assert (found.via, found.modifiedVia, found.content) == (group.id, group.id, b"new")
-
-
-def sealed_of(request: bytes) -> bytes:
-    sealed = decode(RecordRequest, request).content
-    assert sealed is not None
-    return sealed
 
 
 def pieces(meanwhile: Callable[[], object]) -> Iterator[bytes]:
@@ -116,18 +75,6 @@ def test_an_upload_ends_at_once_when_its_author_is_removed(
         bob.updateContainerContent(made, content).result(PATIENCE)
     assert raised.value.outcome is WriteOutcome.NotStored
     assert content_of(carol, made) == (b"old", 1)
-
-
-@pytest.mark.long
-def test_an_upload_ends_when_its_author_becomes_a_reader(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    group = accepted(team(alice, bob), bob)
-    made = box(alice, group)
-    role = MemberRole(id_of(bob), READER)
-    content = pieces(lambda: alice.setGroupRoles(group, role).result(PATIENCE))
-    refusal(bob.updateContainerContent(made, content), BrokerError.permissionDeniedError)
-    assert content_of(bob, made) == (b"old", 1)
 
 
 @pytest.mark.long

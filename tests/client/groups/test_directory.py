@@ -48,21 +48,6 @@ def mark(provider: ServerProvider, team: Made) -> int:
     return 0 if found is None else found.version
 
 
-@pytest.mark.long
-def test_many_groups_are_read_by_requests_of_sixteen(new_user: NewUser, device: Device) -> None:
-    alice = new_user()
-    teams = [Made(alice).created(name=f"Team {number}") for number in range(18)]
-    provider = device(alice)
-    with lying(lambda answer: answer, about=VIEWS) as answers:
-        found = provider.getGroups().result(PATIENCE)
-    assert [len(each.groups) for each in answers] == [16, 2]  # type: ignore[attr-defined]
-    names = {group.name for group in found if isinstance(group, Group)}
-    assert names == {f"Team {number}" for number in range(18)}
-    assert [each.id for each in found if isinstance(each, Group)] == sorted(
-        team.uuid for team in teams
-    )
-
-
 def test_an_answer_that_leaves_groups_out_is_asked_for_the_rest(
     new_user: NewUser, device: Device
 ) -> None:
@@ -152,19 +137,6 @@ def test_more_views_than_were_asked_for_are_refused(new_user: NewUser, device: D
         refusal(device(alice).getGroupMembers(team.uuid), BrokerError.brokerFaultError)
 
 
-def test_records_that_the_broker_withholds_are_missed(new_user: NewUser, device: Device) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    provider = device(bob)
-    members(provider, team)
-    team.tell_all(alice, {"name": "A"}, {"name": "B"})
-    gap = changed(records=lambda records: records[1:])
-    with lying(gap, about=VIEWS):
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "withholds")
-    with lying(changed(last=9), about=VIEWS):
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "withholds")
-
-
 @both_engines
 def test_a_membership_that_is_denied_without_a_later_epoch_is_a_lie(
     new_user: NewUser, device: Device
@@ -249,26 +221,13 @@ def test_a_problem_with_one_group_stands_in_its_place_in_the_list(
     assert failed.containerId < found.id
 
 
-LEAVES: dict[str, Callable[[list[Any]], list[Any]]] = {
-    "one is missing": lambda leaves: leaves[1:],
-    "the order is another": lambda leaves: list(reversed(leaves)),
-    "a salt is another": lambda leaves: [replace(leaves[0], salt=bytes(32)), *leaves[1:]],
-    "one is doubled": lambda leaves: [leaves[0], *leaves],
-}
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("lie", LEAVES)
-def test_other_leaves_than_the_managers_are_refused_and_the_mark_stays(
-    lie: str, new_user: NewUser, device: Device
+def test_a_departure_that_the_broker_shows_the_leaver_ends_the_membership_there(
+    new_user: NewUser, device: Device
 ) -> None:
     alice, bob = new_user(), new_user()
     team = Made(alice).created({alice: SHARER, bob: READER})
-    provider = device(bob)
-    with lying(changed_membership(leaves=LEAVES[lie]), about=VIEWS):
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError)
-    assert mark(provider, team) == 1
-    assert members(provider, team).keys() == {alice.ring.userId, bob.ring.userId}
+    with lying(changed_membership(departures=[team.departure(bob).departure]), about=VIEWS):
+        refusal(device(bob).getGroupMembers(team.uuid), BrokerError.notFoundError, "left")
 
 
 def test_another_group_than_the_one_asked_for_is_refused(new_user: NewUser, device: Device) -> None:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore
 from scbroker.client.core.judging import Mark
-from scbroker.client.groups import directory as module
 from scbroker.client.groups import marks as kept
 from scbroker.client.users.directory import Directory
 from scbroker.records.canonical import encode_value
@@ -25,19 +24,6 @@ from tests.kit.writers import User
 
 VIEWS = (GroupViews,)
 NewUser = Callable[[], User]
-
-
-def test_chains_that_were_used_longest_ago_are_read_again(
-    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = new_user()
-    teams = [Group(alice).created() for _ in range(3)]
-    monkeypatch.setattr(module, "_CACHED", 2)
-    groups = directory(device(alice))
-    for team in teams:
-        run(groups.opened(team.uuid))
-    assert groups.verified.keys() == {team.name for team in teams[1:]}
-    assert run(groups.opened(teams[0].uuid)).chain.name == teams[0].name
 
 
 def test_a_roster_without_the_reader_is_refused(new_user: NewUser, device: Device) -> None:

@@ -17,7 +17,7 @@ from scbroker import (
 )
 from scbroker.wire.containers import ContainerList
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import READER, SHARER, accepted, team
+from tests.client.rosters.conftest import SHARER, accepted, team
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.network import Network, refused
@@ -74,15 +74,6 @@ def test_containers_are_renewed_in_batches_and_a_repeated_call_does_what_is_left
     assert [carol.getContainerContent(each).result(PATIENCE) for each in made] == [
         b"1", b"2", b"3", b"4", b"5",
     ]  # fmt: skip
-
-
-def test_a_reader_cannot_renew_and_a_stranger_finds_no_group(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    group = accepted(team(alice, MemberRole(id_of(bob), READER)), bob)
-    refusal(bob.renewGroup(group), BrokerError.permissionDeniedError, "Reader")
-    refusal(bob.renewGroup(group, newKey=True), BrokerError.permissionDeniedError, "manager")
-    refusal(carol.renewGroup(group), BrokerError.notFoundError)
 
 
 @pytest.mark.long
