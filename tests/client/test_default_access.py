@@ -123,16 +123,6 @@ def test_a_caller_who_cannot_give_what_the_creator_lacks_is_refused_and_nothing_
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("level", [WRITER, WRITER | Level.ModifyType], ids=["writer", "typist"])
-@without
-def test_without_modify_access_the_default_is_refused_too(
-    alice: ServerProvider, bob: ServerProvider, update: Update, level: Level
-) -> None:
-    made = alice.createContainer(b"c", accessLevels=share(alice, (bob, level))).result(PATIENCE)
-    refusal(update(bob, made.id), BrokerError.permissionDeniedError, "ModifyAccess")
-
-
-@pytest.mark.sampled
 @both_engines
 @without
 def test_of_a_deleted_creator_the_default_is_an_error_that_asks_for_access_levels(

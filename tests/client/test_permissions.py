@@ -5,27 +5,18 @@ file. Combinations that may not be given are refused before anything is sent (te
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    ContainerAccessLevel,
-    ContainerEventType,
-    Promise,
-    ServerProvider,
-)
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, ServerProvider
 from scbroker.records.container_record import Role
 from scbroker.types import Metadata
-from scbroker.wire.containers import RecordRequest
 from tests.client.conftest import Users, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
-from tests.kit.tables import added, dump, gone
-from tests.kit.waiting import PATIENCE, wait_until
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
 Level = ContainerAccessLevel
@@ -124,32 +115,6 @@ def test_a_reader_gets_exactly_what_their_permissions_show(
         assert (metadata.content, metadata.header) == (None, None)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("download", [NOTHING, Level.Download], ids=["", "Download"])
-@pytest.mark.parametrize("decrypt", [NOTHING, Level.Decrypt], ids=["", "Decrypt"])
-@pytest.mark.parametrize("view", [Level.ViewAccess, Level.ViewType], ids=named)
-def test_a_large_content_is_shown_as_a_small_one_is(
-    alice: ServerProvider,
-    bob: ServerProvider,
-    levels: Levels,
-    download: Level,
-    decrypt: Level,
-    view: Level,
-) -> None:
-    level = view | download | decrypt
-    creation = alice.createContainer(LARGE, HEADER, accessLevels=levels(level), type="t")
-    made = creation.result(PATIENCE)
-    expected = LARGE if SHOWN["content"] in level else None
-    assert bob.getContainerContent(made.id).result(PATIENCE) == expected
-    whole = bob.getContainer(made.id).result(PATIENCE)
-    assert bob.getContainer(made.id).result(PATIENCE) == whole
-    assert whole.content == expected
-    secured = bob.getSecuredContainer(made.id).result(PATIENCE)
-    for found, fields in (whole, "header length type access"), (secured, "wrap sealedHeader"):
-        for field in fields.split():
-            assert (getattr(found, field) is not None) is (SHOWN[field] in level), field
-
-
 @pytest.mark.long
 @each_group
 def test_a_member_does_exactly_what_their_permissions_allow(
@@ -214,74 +179,3 @@ def test_the_broker_itself_serves_what_the_permissions_allow_and_nothing_else(
         new, sealed = story.seal(Role.Content, bob, LARGE, story.key)
         answer = story.chunk(bob, new, 0, sealed)
         answer.expect(204) if Level.Upload in level else answer.expect(403, "permission")
-
-
-# A change that a modified client sends without the permission for it, and what it needs.
-FORGED: dict[str, tuple[Level, dict[str, Any]]] = {
-    "content": (Level.Upload, {"content": None}),
-    "type": (Level.ModifyType, {"type": "forged"}),
-    "access": (Level.ModifyAccess, {"grants": ()}),
-    "tombstone": (Level.Delete, {"tombstone": True}),
-}
-
-
-@pytest.fixture
-def people(broker: BrokerProcess, user_pool: Users) -> Iterator[tuple[User, User]]:
-    with Wire(broker) as mine, Wire(broker) as his:
-        first, second = user_pool(2)
-        yield User(first, mine.log_in(first)), User(second, his.log_in(second))
-
-
-def forged(people: tuple[User, User], name: str) -> tuple[Story, RecordRequest]:
-    """A container where bob has everything but one permission, and his change that needs it."""
-    alice, bob = people
-    lacking, change = FORGED[name]
-    level = OWNER & ~lacking
-    level &= ~sum((bit for bit in OWNER if bit.missing() & lacking), start=NOTHING)
-    story = Story(alice).created({alice: int(OWNER), bob: int(level)}, type="t")
-    if name == "access":
-        change = {"grants": {alice: int(OWNER), bob: int(OWNER)}}
-    return story, story.follow(bob, **change)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", FORGED)
-def test_the_broker_refuses_a_signed_change_that_its_author_has_no_right_to(
-    broker: BrokerProcess, people: tuple[User, User], name: str
-) -> None:
-    story, request = forged(people, name)
-    before = dump(broker.database_url)
-    answer = story.send(people[1], request)
-    assert (answer.status, answer.code) in {(403, "permission"), (422, "rejected")}
-    after = dump(broker.database_url)
-    assert not added(before, after)
-    assert not gone(before, after)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
-@pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
-def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(
-    alice: ServerProvider,
-    bob: ServerProvider,
-    carol: ServerProvider,
-    levels: Levels,
-    receives: Level,
-    sees: Level,
-) -> None:
-    level = Level.Download | Level.Decrypt | Level.ViewAccess
-    witness = AccessLevel(id_of(carol), level | Level.ReceiveAccessEvents)
-    start = max((event.id for event in bob.getEvents().result(PATIENCE)), default=0) + 1
-    access = [*levels(level | receives | sees), witness]
-    made = alice.createContainer(b"c", accessLevels=access, type="t").result(PATIENCE)
-    alice.getContainerContent(made.id).result(PATIENCE)
-    # Whoever is told of a fetch is told in the same transaction.
-    wait_until(lambda: len(carol.getEvents(containerId=made.id).result(PATIENCE)) == 2)
-    told = [ContainerEventType.Added]
-    if receives:
-        told.append(ContainerEventType.Accessed)
-    events = bob.getEvents(startId=start, containerId=made.id).result(PATIENCE)
-    assert [event.eventType for event in events] == told
-    assert {event.containerType for event in events} == {"t" if sees else None}
-    found = bob.getEvents(startId=start, containerType="t", containerId=made.id).result(PATIENCE)
-    assert len(found) == (len(told) if sees else 0)

@@ -9,13 +9,11 @@ import pytest
 from scbroker import (
     AccessLevel,
     Availability,
-    BrokerError,
     ContainerAccessLevel,
     SecuredContainer,
     ServerProvider,
 )
-from tests.client.conftest import id_of
-from tests.client.test_containers import OWNER, pattern, share
+from tests.client.test_containers import pattern, share
 from tests.kit.both_engines import both_engines
 from tests.kit.waiting import PATIENCE
 
@@ -73,41 +71,6 @@ def test_what_create_and_update_give_is_what_get_secured_container_gives(
         for provider in (bob, alice):
             given = random_update(provider, made.id, levels, chance)
             assert given == secured(provider, made.id), (seed, level)
-
-
-@pytest.mark.sampled
-@both_engines
-@pytest.mark.parametrize("download", [False, True], ids=["", "Download"])
-def test_the_part_that_an_update_leaves_is_in_its_result_as_it_is_kept(
-    alice: ServerProvider, bob: ServerProvider, download: bool
-) -> None:
-    level = WRITER | Level.Download if download else WRITER
-    levels = share(alice, (bob, level))
-    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels).result(PATIENCE)
-    header = bob.updateContainerHeader(made.id, {"h": 2}).result(PATIENCE)
-    content = bob.updateContainerContent(made.id, b"d").result(PATIENCE)
-    assert header.sealedContent == (made.sealedContent if download else None)
-    assert (header.sealedHeader is not None) is download
-    assert header.sealedHeader != made.sealedHeader
-    assert content.sealedHeader == header.sealedHeader
-    assert content == secured(bob, made.id)
-    shown = Availability.Available if download else Availability.Hidden
-    assert {header.contentAvailability, header.headerAvailability} == {shown}
-    assert header.hasContent
-    assert header.hasHeader
-
-
-def test_an_author_who_is_not_in_the_new_list_sees_no_more_than_that_it_was_made(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    levels = [AccessLevel(id_of(bob), OWNER)]
-    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels, type="t").result(PATIENCE)
-    assert (made.id, made.version, made.createdBy) == (made.id, 1, id_of(alice))
-    hidden = (made.type, made.access, made.length, made.wrap, made.sealedHeader, made.sealedContent)
-    assert hidden == (None,) * 6
-    assert made.contentAvailability is made.headerAvailability is Availability.Hidden
-    with pytest.raises(BrokerError.notFoundError):
-        secured(alice, made.id)
 
 
 SHOWN = [

@@ -12,7 +12,6 @@ from scbroker import (
     ContainerAccessLevel,
     MemoryTrustStore,
     Promise,
-    SecuredContainer,
     ServerProvider,
     WriteOutcome,
 )
@@ -138,73 +137,6 @@ def test_the_next_content_is_sealed_under_a_key_that_the_leaver_does_not_have(
     assert before.wrap != after.wrap
     assert alice.getContainer(box).result(PATIENCE).content == b"2"
     assert entries(alice, box) == 2
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("kind", ["grant", "revoke", "remove", "content", "header", "list"])
-def test_every_change_of_access_and_every_new_part_honours_the_departure(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, kind: str
-) -> None:
-    box = shared(alice, (bob, OWNER), (carol, READER))
-    bob.leaveContainer(box).result(PATIENCE)
-    him, her, me = id_of(bob), id_of(carol), id_of(alice)
-    if kind == "grant":
-        [result] = alice.grantAccess(box, AccessLevel(her, WRITER)).result(PATIENCE)
-    elif kind == "revoke":
-        [result] = alice.revokeAccess(box, her).result(PATIENCE)
-    elif kind == "remove":
-        [result] = alice.revokeAccess(box, him).result(PATIENCE)
-    elif kind == "content":
-        result = alice.updateContainerContent(box, b"2").result(PATIENCE)
-    elif kind == "header":
-        result = alice.updateContainerHeader(box, 2).result(PATIENCE)
-    else:
-        levels = [AccessLevel(me, OWNER), AccessLevel(her)]
-        alice.updateContainerAccessLevels(box, levels).result(PATIENCE)
-        result = alice.getSecuredContainer(box).result(PATIENCE)
-    assert isinstance(result, SecuredContainer), result
-    assert result.version == 2
-    expected = {me} if kind == "revoke" else {me, her}
-    assert {level.userId for level in result.access or ()} == expected
-    assert entries(alice, box) == len(expected)
-
-
-@pytest.mark.long
-def test_a_user_who_left_gets_access_again_by_a_grant_or_a_list_that_names_them(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
-) -> None:
-    """Also with less than before by an author who could not have taken the rest."""
-    box = shared(alice, (bob, OWNER))
-    bob.leaveContainer(box).result(PATIENCE)
-    assert left_marks(bob, box)
-    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob), WRITER)).result(PATIENCE)
-    assert isinstance(granted, SecuredContainer)
-    assert bob.getContainer(box).result(PATIENCE).content == b"1"
-    assert not left_marks(bob, box)
-    assert members(bob, box) == {id_of(alice): OWNER, id_of(bob): WRITER}
-    bob.leaveContainer(box).result(PATIENCE)
-    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
-    alice.updateContainerAccessLevels(box, levels).result(PATIENCE)
-    assert bob.getContainer(box).result(PATIENCE).content == b"1"
-    fresh = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
-    assert members(fresh, box) == {id_of(alice): OWNER, id_of(bob): READER}
-
-
-def test_the_only_member_is_refused_and_reads_that_deletion_is_the_way(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
-) -> None:
-    box = alice.createContainer(b"1").result(PATIENCE).id
-    for options in ({}, {"abandon": True}):
-        with pytest.raises(
-            BrokerError.invalidArgumentError, match="delete it with deleteContainer"
-        ):
-            alice.leaveContainer(box, **options).result(PATIENCE)
-    assert not network.those("POST", DEPARTURE)
-    several = shared(alice, (bob, NO_VIEW), (carol, READER))
-    alice.leaveContainer(several, abandon=True).result(PATIENCE)
-    carol.leaveContainer(several).result(PATIENCE)
-    # Bob may not see the list, so the broker tells him.
-    refusal(bob.leaveContainer(several), BrokerError.rejectedError, "delete the container instead")
 
 
 def test_the_only_member_with_modifyaccess_reads_what_to_do_and_may_abandon_the_container(

@@ -124,29 +124,6 @@ def test_a_change_that_another_member_overtakes_each_time_is_a_conflict_after_fo
     assert left == [96]
 
 
-def test_a_change_of_access_is_never_tried_again_over_another_change_of_access(
-    alice: ServerProvider,
-    bob: ServerProvider,
-    carol: ServerProvider,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = alice.createContainer(
-        b"x", accessLevels=shared(alice, bob, carol)
-    ).result(PATIENCE)  # fmt: skip
-    alices, without_carol, meanwhile = id_of(alice), shared(alice, bob), list[bool]()
-
-    async def remove_carol(session: Session) -> None:
-        if session.userId == alices and not meanwhile:
-            meanwhile.append(True)
-            await bob.updateContainerAccessLevels(made.id, without_carol)
-            raise StaleKeysError
-
-    before_each_record(monkeypatch, remove_carol)
-    with pytest.raises(BrokerError.conflictError, match="changed the access"):
-        alice.updateContainerAccessLevels(made.id, shared(alice, bob, carol)).result(PATIENCE)
-    refusal(carol.getContainer(made.id), BrokerError.notFoundError)
-
-
 def test_a_receipt_for_another_record_is_refused(
     alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,8 @@ def test_an_argument_that_is_not_a_content_is_refused(wrong: object) -> None:
 
 
 def test_a_path_that_is_no_file_is_refused_at_the_call(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing", tmp_path / "missing" / "below"):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", tmp_path / "missing", tmp_path / "missing" / "below"):
         with pytest.raises(BrokerError.invalidArgumentError, match=str(path)):
             checked_content(path)
 

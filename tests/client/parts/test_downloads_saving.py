@@ -166,7 +166,8 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_asked(
 ) -> None:
     made = alice.createContainer(b"small").result(PATIENCE).id
     with Network() as network:
-        for wrong in (folder, folder / "missing" / "file", "text", b"bytes", None, 7):
+        missing, too_long = folder / "missing" / "file", folder / ("x" * 300)
+        for wrong in (folder, missing, too_long, "text", b"bytes", None, 7):
             with pytest.raises(BrokerError.invalidArgumentError):
                 drop(alice.saveContainerContent(made, wrong))  # type: ignore[arg-type]
         assert network.sent == []

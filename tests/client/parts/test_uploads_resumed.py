@@ -3,7 +3,7 @@
 import os
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -12,8 +12,7 @@ from scbroker.records.container_record import SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import id_of
 from tests.kit import state
-from tests.kit.fixtures import NewProvider, StartBroker
-from tests.kit.impatience import be_impatient
+from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, Treatment
 from tests.kit.waiting import PATIENCE, until
 
@@ -104,36 +103,6 @@ def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
     assert steps[0][0] >= CHUNK + 12_345, "what is there already counts as done"
     assert steps[-1] == (SIZE, SIZE)
     assert journals(tmp_path) == []
-
-
-@pytest.mark.long
-def test_a_broker_that_was_killed_has_what_it_acknowledged(
-    start_broker: StartBroker,
-    new_provider: NewProvider,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of six chunks, of which three are on their way at once, when the first has arrived."""
-    be_impatient(monkeypatch)
-    file = tmp_path / "larger file"
-    file.write_bytes(_PIECE * (5 * CHUNK // len(_PIECE)) + b"the sixth")
-    broker = start_broker()
-    device = new_provider(True, at=broker, trustStore=FileTrustStore(tmp_path / "device"))
-
-    async def kill(go: Go) -> Any:
-        answer = await go()
-        broker.kill()
-        return answer
-
-    with Network() as network:
-        network.treat("PUT", "/chunks/0", kill)
-        with pytest.raises(BrokerError.unreachableError):
-            device.createContainer(file).result(PATIENCE)
-    broker.restart()
-    with Network() as network:
-        made = begin(device, file)
-        assert 0 < len(chunks_of(network)) < 6
-    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
 @pytest.mark.long
