@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from scbroker import MemoryTrustStore, ServerProvider
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.client.test_containers import MIB, pattern
 from tests.kit.brokers import BrokerProcess
@@ -109,32 +109,3 @@ def test_everything_works_below_a_path_and_nothing_is_asked_above_it(
         other.logout().result(PATIENCE)
     assert len(proxy.asked) > 10
     assert all(path.startswith(f"{proxy.base}/v1/") for path in proxy.asked)
-
-
-@pytest.mark.long
-def test_without_the_path_the_client_says_that_no_broker_is_there(
-    proxy: PathProxy, broker: BrokerProcess
-) -> None:
-    for wrong in ("", proxy.base[:-1], proxy.base + "/more"):
-        with (
-            provider_at(broker, proxy.origin + wrong) as provider,
-            pytest.raises(BrokerError) as caught,
-        ):
-            provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-        if not wrong.startswith(proxy.base + "/"):
-            assert caught.type is BrokerError.unsupportedVersionError
-            assert "is not a broker" in str(caught.value)
-
-
-@pytest.mark.long
-def test_a_session_is_bound_to_the_origin_and_not_to_the_path(
-    proxy: PathProxy, start_broker: StartBroker
-) -> None:
-    """A broker that answers to another origin registers nobody who uses the proxy's, and says its own."""
-    elsewhere = start_broker(origins="https://broker.example")
-    proxy.target = elsewhere.url
-    with (
-        provider_at(elsewhere, proxy.origin + proxy.base) as provider,
-        pytest.raises(BrokerError.invalidArgumentError, match=r"https://broker\.example"),
-    ):
-        provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)

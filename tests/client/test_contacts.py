@@ -1,6 +1,5 @@
 """The address book: names for people whose fingerprints are known, on all devices of one user."""
 
-import datetime as dt
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,6 @@ from scbroker import (
     Contact,
     ContactCard,
     Contacts,
-    Container,
     KeyRing,
     KeyType,
     ServerProvider,
@@ -42,31 +40,6 @@ def names(book: Contacts) -> list[str]:
 @pytest.fixture
 def book(alice: ServerProvider) -> Contacts:
     return Contacts(alice)
-
-
-def test_the_own_book_and_links_cannot_be_shared_and_other_containers_can(
-    alice: ServerProvider, bob: ServerProvider, book: Contacts
-) -> None:
-    contact = book.add(card(bob)).result(PATIENCE)
-    tomorrow = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
-    made = alice.createContainer(b"for Bob").result(PATIENCE)
-    alice.createLink(made.id, expiresAt=tomorrow).result(PATIENCE)
-    both = [AccessLevel(id_of(alice), 511), AccessLevel(contact)]
-    for kind in (TYPE, "scbroker.links"):
-        [own] = alice.listContainers(kind).result(PATIENCE).containers
-        assert isinstance(own, Container)
-        [granted] = alice.grantAccess(own.id, AccessLevel(contact)).result(PATIENCE)
-        assert granted == INVALID
-        assert f"Type {kind} is for your contacts and your links" in str(granted)
-        for levels in (both, both[1:]):
-            with pytest.raises(INVALID, match="is for your contacts and your links"):
-                alice.updateContainerAccessLevels(own.id, levels).result(PATIENCE)
-        alice.updateContainerAccessLevels(own.id).result(PATIENCE)
-        found = alice.getContainerMetadata(own.id).result(PATIENCE)
-        assert [level.userId for level in found.access or ()] == [id_of(alice)]
-    assert names(book) == ["Bob"]
-    [stored] = alice.grantAccess(made.id, AccessLevel(contact)).result(PATIENCE)
-    assert not isinstance(stored, BrokerError)
 
 
 def test_the_own_card_is_made_without_a_request_and_leads_others_to_the_user(
@@ -330,15 +303,3 @@ def test_a_book_with_a_name_or_a_user_twice_is_an_error(
     put_own_document(alice, TYPE, content)
     with pytest.raises(BrokerError.integrityError):
         book.list().result(PATIENCE)
-
-
-def test_books_that_two_devices_begin_at_once_become_one(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
-) -> None:
-    books = [Contacts(alice), Contacts(new_provider(alice.getKeyRing().result(PATIENCE)))]
-    cards = [card(bob), card(carol, "Carol")]
-    for promise in [each.add(one) for each, one in zip(books, cards, strict=True)]:
-        promise.result(PATIENCE)
-    for each in books:
-        assert names(each) == ["Bob", "Carol"]
-    assert len(alice.listContainers(TYPE).result(PATIENCE).containers) == 1

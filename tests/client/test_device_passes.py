@@ -18,7 +18,7 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.network import Network
-from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, ring_of
+from tests.kit.owners import ring_of
 from tests.kit.waiting import PATIENCE
 
 WRONG = "wrong Staple 8"
@@ -124,43 +124,6 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     assert state.read(folder, "SELECT pass FROM user") != [(damaged,)]
     scene.attack()
     log_in(in_a_folder(scene, folder), user)
-
-
-@pytest.mark.long
-def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_path: Path) -> None:
-    folder, user = tmp_path / "device", scene.user
-    bob = scene.broker.new_user()
-    scene.provider(bob, trustStore=FileTrustStore(folder))
-    state.change(folder, "INSERT INTO user (id, pass) SELECT ?, pass FROM user", user.bytes)
-    scene.attack()
-    with pytest.raises(BrokerError.throttledError):
-        log_in(in_a_folder(scene, folder), user)
-
-
-@pytest.mark.long
-def test_after_a_change_of_credentials_other_devices_are_still_let_in(scene: Scene) -> None:
-    """With the new passphrase, also if the keys were replaced."""
-    user, phone = scene.user, by_passphrase(scene)
-    for compromised, number in ((False, 1), (True, 2)):
-        scene.device.changeCredentials(
-            f"{NEW_PASSWORD} {number}", f"{NEW_PASSPHRASE} {number}", compromised=compromised
-        ).result(PATIENCE)
-        scene.attack()
-        log_in(phone, user, f"{NEW_PASSPHRASE} {number}")
-
-
-@pytest.mark.long
-def test_a_device_that_guesses_wrong_too_often_waits_itself_and_delays_nobody_else(
-    scene: Scene,
-) -> None:
-    user, phone = scene.user, by_passphrase(scene)
-    for _ in range(GUESSES):
-        with pytest.raises(BrokerError.credentialsError):
-            log_in(phone, user, WRONG)
-    with pytest.raises(BrokerError.throttledError):
-        log_in(phone, user)
-    log_in(scene.device, user)
-    log_in(scene.provider(), user)
 
 
 @pytest.mark.long

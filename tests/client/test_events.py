@@ -120,17 +120,6 @@ def test_a_log_of_several_pages_comes_whole_and_by_any_range(
     assert [event.id for event in even] == list(range(2, count + 1, 2))
 
 
-def test_readers_with_default_permissions_see_the_type_and_filter_by_it(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
-    label = f"of this test {id_of(alice)}"
-    made = alice.createContainer(b"", accessLevels=levels, type=label).result(PATIENCE)
-    assert bob.getContainerMetadata(made.id).result(PATIENCE).type == label
-    (event,) = bob.getEvents(containerType=label).result(PATIENCE)
-    assert (event.containerId, event.containerType) == (made.id, label)
-
-
 @pytest.mark.long
 @both_engines
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
@@ -175,26 +164,6 @@ def _follow(device: ServerProvider, done: threading.Event) -> Iterator[Container
         seen += len(page)
         if finished and not page:
             return
-
-
-@pytest.mark.long
-@both_engines
-def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
-    broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
-) -> None:
-    new_provider(alice.getKeyRing().result(PATIENCE)).getEvents().result(PATIENCE)
-    age(broker, id_of(alice), "id <= 5")
-    before = alice.getEvents().result(PATIENCE)
-    drop_old_events(broker)
-    for criteria in ({}, {"eventType": Updated}, {"containerId": told["letter"]}, {"endId": 7}):
-        for start in (0, 1, 5):
-            with pytest.raises(BrokerError.eventsExpiredError) as expired:
-                alice.getEvents(startId=start, **criteria).result(PATIENCE)
-            assert expired.value.firstId == 6
-            assert "getEvents(startId=6)" in expired.value.message
-    assert alice.getEvents(startId=6).result(PATIENCE) == before[5:]
-    assert alice.getEvents(startId=8).result(PATIENCE) == before[7:]
-    assert alice.getEvents(startId=9).result(PATIENCE) == []
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ from scbroker.client.users import session
 from scbroker.crypto.seal import Octets
 from scbroker.wire.codec import Message
 from tests.client.conftest import id_of
-from tests.kit.ageing import DAY, age, drop_old_events
+from tests.kit.ageing import DAY
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -253,23 +253,6 @@ def test_a_stream_goes_on_when_its_token_is_renewed(
 
 
 # Ends
-
-
-@pytest.mark.long
-def test_dropped_events_end_the_stream_with_an_error_that_names_the_first_kept_id(
-    start_broker: StartBroker, new_provider: NewProvider
-) -> None:
-    broker = start_broker(event_retention_seconds=DAY)
-    alice = new_provider(True, at=broker)
-    create(alice, 4)
-    age(broker, id_of(alice))
-    create(alice)
-    drop_old_events(broker)
-    with alice.followEvents(2) as stream, pytest.raises(BrokerError.eventsExpiredError) as caught:
-        take(stream, 1)
-    assert caught.value.firstId == 5
-    with alice.followEvents(caught.value.firstId) as stream:
-        assert ids(take(stream, 1)) == [5]
 
 
 ENDS: dict[str, Callable[[ServerProvider, ServerProvider], object]] = {

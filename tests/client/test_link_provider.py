@@ -1,7 +1,6 @@
 """A link is opened without an account, reads, and does nothing else."""
 
 import asyncio
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from scbroker.client.link_provider import READING
 from scbroker.client.people.link_url import LinkUrl
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
-from tests.client.people.test_links import box_of, made, members, opened
+from tests.client.people.test_links import box_of, made, opened
 from tests.kit import state
 from tests.kit.declared import HOMES, STREAMS
 from tests.kit.keychains import keychain_in_memory
@@ -171,14 +170,3 @@ def test_a_link_of_a_deleted_container_says_that_it_opens_none(alice: ServerProv
         openLink(link, trustStore=MemoryTrustStore()).result(PATIENCE)
     alice.revokeLink(link).result(PATIENCE)
     assert alice.getLinks().result(PATIENCE) == []
-
-
-def test_opening_a_link_needs_no_account_and_leaves_others_as_they_are(
-    alice: ServerProvider,
-) -> None:
-    box = box_of(alice)
-    first, second = made(alice, box), made(alice, box)
-    with opened(first) as guest, opened(second) as other:
-        assert guest.getUserId().result(PATIENCE) != other.getUserId().result(PATIENCE)
-        assert uuid.UUID(str(guest.getUserId().result(PATIENCE))) in members(alice, box)
-        assert guest.getContainer(box).result(PATIENCE) == other.getContainer(box).result(PATIENCE)

@@ -1,6 +1,5 @@
 """What a user reads after a common mistake: what is wrong, and what to do about it."""
 
-import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, BrokerError, Promise, SecuredContainer, ServerProvider
-from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.client.conftest import id_of
 from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -42,75 +41,6 @@ def message_of(mistake: Callable[[], object], kind: type[BrokerError]) -> str:
 @pytest.fixture
 def made(alice: ServerProvider) -> SecuredContainer:
     return alice.createContainer(b"x" * 100_000).result(PATIENCE)
-
-
-def test_a_folders_name_is_taken_as_trust_store(new_provider: NewProvider, tmp_path: Path) -> None:
-    for folder in (str(tmp_path / "text"), tmp_path / "path"):
-        with new_provider(trustStore=folder) as provider:
-            provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-        assert Path(folder, "state.db").exists()
-
-
-@pytest.mark.parametrize("store, given", [("", "an empty path"), (7, "int"), ([], "list")])
-def test_what_cannot_be_a_trust_store_is_refused_when_the_provider_is_made(
-    store: Any, given: str
-) -> None:
-    assert message_of(
-        lambda: ServerProvider(KEY, "https://broker.example", "x", trustStore=store),
-        BrokerError.invalidArgumentError,
-    ) == (
-        "trustStore must be the path of a folder, a FileTrustStore, a MemoryTrustStore, or an object with "
-        f"the methods of TrustStore, not {given}"
-    )
-
-
-@pytest.mark.long
-def test_an_address_that_is_not_the_brokers_origin_is_answered_with_its_origins(
-    tmp_path: Path,
-) -> None:
-    with BrokerProcess(tmp_path / "data", origins="https://broker.example") as broker:
-        provider = ServerProvider(broker.api_key, broker.url, "x", trustStore=tmp_path / "trust")
-        assert message_of(
-            lambda: provider.register(PASSWORD, PASSPHRASE), BrokerError.invalidArgumentError
-        ) == (
-            f"'http://localhost:{broker.port}' is not an origin of this broker: set serverUrl to one of its "
-            "origins (https://broker.example:443), or add this one to SCBROKER_ORIGINS at the broker."
-        )
-
-
-def test_a_content_is_not_saved_into_a_missing_folder_nor_onto_a_folder(
-    alice: ServerProvider, made: SecuredContainer, tmp_path: Path
-) -> None:
-    def saving(target: Path) -> str:
-        return message_of(
-            lambda: alice.saveContainerContent(made.id, target), BrokerError.invalidArgumentError
-        )
-
-    assert saving(tmp_path) == f"{tmp_path} is a folder: name the file to write."
-    missing = tmp_path / "missing"
-    assert saving(missing / "file") == f"The folder {missing} does not exist: create it first."
-    (tmp_path / "file").write_bytes(b"")
-    assert saving(tmp_path / "file" / "below") == (
-        f"The folder {tmp_path / 'file'} does not exist: create it first."
-    )
-    assert saving(tmp_path / ("x" * 300)).endswith(" cannot be written: File name too long.")
-
-
-def test_a_folder_and_a_missing_file_are_not_uploaded(
-    alice: ServerProvider, tmp_path: Path
-) -> None:
-    def creating(content: Path) -> str:
-        return message_of(lambda: alice.createContainer(content), BrokerError.invalidArgumentError)
-
-    assert creating(tmp_path) == (
-        f"{tmp_path} is a folder: create a container for each of its files, or pass an archive of it."
-    )
-    missing = tmp_path / "missing"
-    assert creating(missing) == f"The file {missing} does not exist."
-    os.mkfifo(tmp_path / "pipe")
-    assert creating(tmp_path / "pipe") == (
-        f"{tmp_path / 'pipe'} is not a file: open it, and pass the open file."
-    )
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from scbroker.cli import sentence
 from tests.kit.answering import answering
 from tests.kit.both_engines import on_sqlite
 from tests.kit.fixtures import NewProvider
-from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
 
 
@@ -73,15 +72,3 @@ def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> N
     refusal.requestId = "0123456789abcdef"
     assert sentence(refusal) == "No container."
     assert sentence(BrokerError.brokerFaultError("It failed.")) == "It failed."
-
-
-@pytest.mark.long
-@on_sqlite
-def test_a_command_that_meets_a_failing_broker_names_the_request(stranger: Person) -> None:
-    with faulty("0123456789abcdef") as url:
-        done = stranger.run(
-            "register", "--server", url, "--name", "Alice", "--session-folder", "sessions", status=1,
-            SCBROKER_API_KEY=str(uuid.uuid4()), SCBROKER_PASSWORD="A password 1",
-            SCBROKER_PASSPHRASE="A passphrase 1",
-        )  # fmt: skip
-    assert "(request 0123456789abcdef)" in done.error

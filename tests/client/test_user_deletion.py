@@ -12,11 +12,10 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from tests.client.conftest import PASSPHRASE, drop, id_of, refusal
+from tests.client.conftest import drop, id_of, refusal
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.impatience import be_impatient
 from tests.kit.network import Network, lost
 from tests.kit.owners import change, ring_of, shared_by
 from tests.kit.tables import query
@@ -25,39 +24,11 @@ from tests.kit.waiting import PATIENCE
 READER = ContainerAccessLevel.DefaultUserPermissions
 
 
-def test_after_a_rotation_another_devices_deletion_of_the_user_is_told_to_log_in_again(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    """It needs no session, and so meets the refused signature itself."""
-    other = new_provider(ring_of(alice))
-    change(alice, compromised=True).result(PATIENCE)
-    with pytest.raises(BrokerError, match="Log in again") as caught:
-        other.deleteUser().result(PATIENCE)
-    assert caught.type is BrokerError.notAuthenticatedError
-
-
 def left_of(broker: BrokerProcess, container: uuid.UUID) -> int:
     """Rows that the broker keeps of a container."""
     statement = "SELECT count(*) FROM records WHERE container_id = ?"
     ((count,),) = query(broker.database_url, statement, container.bytes)
     return int(count)
-
-
-def test_a_user_who_was_deleted_is_logged_out_everywhere_and_never_logs_in_again(
-    alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
-) -> None:
-    ring = ring_of(alice)
-    other = new_provider(ring)
-    alice.deleteUser().result(PATIENCE)
-    for provider, words in ((alice, "no authenticated session"), (other, "Log in again")):
-        with pytest.raises(BrokerError.notAuthenticatedError, match=words):
-            provider.getEvents().result(PATIENCE)
-    assert "unauthenticated" in repr(alice)
-    refusal(alice.logIn(ring.userId, passphrase=PASSPHRASE), BrokerError.credentialsError)
-    refusal(alice.logIn(keyRing=ring, userId=ring.userId), BrokerError.credentialsError)
-    assert alice.getReminder(ring.userId).result(PATIENCE) == ""
-    with Wire(broker) as wire:
-        wire.register(ring).expect(409, "exists")
 
 
 @pytest.mark.long
@@ -208,23 +179,6 @@ def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
     found = new_provider(ring_of(carol)).getContainer(made).result(PATIENCE)
     assert found.content == b"x" * 70_000
     refusal(bob.updateContainerAccessLevels(made, kept), BrokerError.notFoundError, "was deleted")
-
-
-@pytest.mark.long
-def test_a_deletion_that_fails_leaves_the_session_as_it_was(
-    fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    be_impatient(monkeypatch)
-    alice = new_provider(fresh_broker.new_user(), at=fresh_broker)
-    ring, made = ring_of(alice), alice.createContainer(b"x").result(PATIENCE)
-    fresh_broker.stop()
-    refusal(alice.deleteUser(), BrokerError.unreachableError)
-    assert ring_of(alice) is ring
-    fresh_broker.start()
-    assert alice.getContainerContent(made.id).result(PATIENCE) == b"x"
-    alice.deleteUser().result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(alice.getKeyRing())
 
 
 def test_a_deletion_that_was_never_answered_is_found_done_when_it_is_asked_for_again(

@@ -8,7 +8,6 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, KeyType, MemoryTrustStore, ServerProvider
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
-from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
@@ -21,36 +20,6 @@ def logged_in(provider: ServerProvider) -> uuid.UUID | None:
         return provider.getUserId().result(PATIENCE)
     except BrokerError.notAuthenticatedError:
         return None
-
-
-@both_engines
-def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
-    account: Account, new_provider: NewProvider
-) -> None:
-    messages = set()
-    for user, phrase in ((account.ring.userId, WRONG), (uuid.uuid4(), PASSPHRASE)):
-        provider = new_provider()
-        with pytest.raises(BrokerError.credentialsError) as caught:
-            provider.logIn(user, passphrase=phrase).result(PATIENCE)
-        messages.add(str(caught.value))
-        assert logged_in(provider) is None
-    assert len(messages) == 1
-
-
-def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
-    account: Account, new_provider: NewProvider
-) -> None:
-    provider: Any = new_provider()
-    with pytest.raises(BrokerError.invalidArgumentError, match="keyRing belongs to user"):
-        provider.logIn(keyRing=account.ring, userId=uuid.uuid4())
-    with pytest.raises(
-        BrokerError.invalidArgumentError, match="keyRing must be a KeyRing, not str"
-    ):
-        provider.logIn(keyRing="ring", userId=account.ring.userId)
-    stranger = KeyRing.generate()
-    with pytest.raises(BrokerError.credentialsError, match="the user is unknown, or the key"):
-        provider.logIn(keyRing=stranger, userId=stranger.userId).result(PATIENCE)
-    assert logged_in(provider) is None
 
 
 @pytest.mark.parametrize("name", ["password", "passphrase"])
@@ -87,19 +56,6 @@ def test_what_a_validator_of_the_callers_own_says_decides(new_provider: NewProvi
         drop(provider.register("ok", "no"))
     provider.register("ok", "ok2").result(PATIENCE)
     assert seen == ["ok", "no", "ok", "ok2"]
-
-
-@pytest.mark.parametrize(
-    "reminder",
-    [f"it is {PASSWORD}", PASSPHRASE.upper(), "x" * 1025, "ä" * 513, 7, "\ud800"],
-    ids=range(6),
-)
-def test_a_reminder_that_gives_a_secret_away_or_does_not_fit_is_refused(
-    new_provider: NewProvider, reminder: Any
-) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="reminder") as caught:
-        drop(new_provider().register(PASSWORD, PASSPHRASE, reminder))
-    assert PASSWORD not in str(caught.value)
 
 
 def test_closing_forgets_the_session_and_the_provider_can_be_used_again(

@@ -85,16 +85,6 @@ def test_an_unblocked_user_gives_access_again_and_a_stranger_is_ignored(
     assert alice.getContainer(box).result(PATIENCE).content == b"1"
 
 
-def test_a_card_stands_for_the_user_who_is_blocked_and_unblocked(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    card = bob.getContactCard("Bob").result(PATIENCE)
-    alice.blockUser(card).result(PATIENCE)
-    assert alice.getBlockedUsers().result(PATIENCE) == [id_of(bob)]
-    alice.unblockUser(card).result(PATIENCE)
-    assert alice.getBlockedUsers().result(PATIENCE) == []
-
-
 def test_blocks_are_listed_by_id_and_blocking_twice_changes_nothing(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:

@@ -1,8 +1,6 @@
 """Credentials changed and keys rotated over a real broker: who goes on, who does not, what is refused."""
 
-import functools
 import itertools
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -11,16 +9,14 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyType, Promise, ServerProvider
 from scbroker.crypto.verify import sha256
-from scbroker.records.container_record import parse_entry, parse_record
-from scbroker.wire import codec
-from scbroker.wire.containers import RecordRequest
-from scbroker.wire.users import KeyFileAnswer, KeyFileState, Session
-from tests.client.conftest import PASSPHRASE, REMINDER, drop, id_of
+from scbroker.records.container_record import parse_record
+from scbroker.wire.users import KeyFileState
+from tests.client.conftest import REMINDER, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import HeldAnswer, Network, answered, lost
+from tests.kit.network import Network, lost
 from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
@@ -63,27 +59,6 @@ def test_a_reminder_that_is_not_given_stays_and_an_empty_one_removes_it(owner: O
     assert alice.getReminder().result(PATIENCE) == ""
 
 
-@pytest.mark.parametrize("secret", ["password", "passphrase"])
-def test_a_reminder_that_stays_must_not_contain_a_new_secret(owner: Owner, secret: str) -> None:
-    """It was chosen beside other secrets. An empty or another reminder lets the change through."""
-    alice = owner.provider
-    key_file = change(alice, number=1, reminder="not THIS Horse 42, sadly").result(PATIENCE)
-    telling = {"password": f"{NEW_PASSWORD} 1", "passphrase": f"{NEW_PASSPHRASE} 1"}
-    telling[secret] = "this horse 42"
-    attempts: list[Callable[..., Promise[bytes]]] = [alice.changeCredentials]
-    if secret == "passphrase":
-        attempts.append(functools.partial(alice.createOrUpdateKeyFile, key_file))
-    with Network() as network:
-        for attempt in attempts:
-            with pytest.raises(BrokerError.invalidArgumentError, match="give another") as caught:
-                attempt(**telling).result(PATIENCE)
-            assert "horse" not in str(caught.value).lower()
-    assert network.those("PUT", KEY_FILE) == []
-    assert ring_of(alice).generation == 2
-    alice.changeCredentials(telling["password"], telling["passphrase"], "").result(PATIENCE)
-    assert alice.getReminder().result(PATIENCE) == ""
-
-
 def test_a_change_ends_the_tokens_of_all_other_sessions_and_who_has_the_key_ring_goes_on(
     alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
 ) -> None:
@@ -116,6 +91,7 @@ def test_after_a_rotation_every_other_device_is_told_to_log_in_again(
         "createContainer": lambda: other.createContainer(b"x"),
         "changeCredentials": lambda: change(other),
         "needToSyncAccount": lambda: other.needToSyncAccount(id_of(other), key_file),
+        "deleteUser": other.deleteUser,
     }
     for (name, attempt), ran_out in itertools.product(attempts.items(), (False, True)):
         session.token.value, session.token.expires = token, 0.0 if ran_out else clock() / 1e6 + 3600
@@ -124,56 +100,6 @@ def test_after_a_rotation_every_other_device_is_told_to_log_in_again(
         assert caught.value.code == "session", name
     other.logIn(id_of(alice), passphrase=NEW_PASSPHRASE).result(PATIENCE)
     assert other.getContainerContent(made.id).result(PATIENCE) == b"x"
-
-
-def many(provider: ServerProvider, containers: list[uuid.UUID]) -> list[Promise[Any]]:
-    """Reads and writes of every kind at once, each write on a container of its own."""
-    changes = (
-        lambda c: provider.updateContainerContent(c, b"new"),
-        lambda c: provider.updateContainerHeader(c, {"new": True}),
-        lambda c: provider.updateContainerAccessLevels(c),
-        lambda c: provider.updateContainerType(c, "new"),
-    )
-    begun: list[Promise[Any]] = [
-        changes[number % len(changes)](container) for number, container in enumerate(containers[1:])
-    ]
-    begun += [provider.createContainer(b"x" * size, {"h": 1}) for size in (10, 70_000)]
-    begun += [provider.getContainer(containers[0]), provider.getContainerHeader(containers[0])]
-    begun += [provider.getPublicKeys(), provider.getEvents()]
-    return begun
-
-
-def fails_in_flight(alice: ServerProvider, *, compromised: bool) -> list[str]:
-    """What goes wrong with what is begun before a change, during it, and before its answer comes."""
-    containers = [alice.createContainer(b"old", {"old": 1}).result(PATIENCE).id for _ in range(15)]
-    rounds = [containers[number::3] for number in range(3)]
-    answer = HeldAnswer()
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, answer.hold)
-        begun = many(alice, rounds[0])
-        changing = change(alice, compromised=compromised)
-        begun += many(alice, rounds[1])
-        assert answer.arrived.wait(PATIENCE)
-        alice.getPublicKeys().result(PATIENCE)  # as they are by now
-        begun += many(alice, rounds[2])
-        begun[-1].result(PATIENCE)
-        assert not changing.done()
-        answer.release.set()
-        failures = []
-        for promise in begun:
-            try:
-                promise.result(PATIENCE)
-            except BrokerError as error:
-                failures.append(f"{type(error).__name__}: {error}")
-        changing.result(PATIENCE)
-    for container in containers:
-        alice.getContainer(container).result(PATIENCE)
-    return failures
-
-
-@pytest.mark.long
-def test_what_is_in_flight_while_the_keys_rotate_all_succeeds(alice: ServerProvider) -> None:
-    assert fails_in_flight(alice, compromised=True) == []
 
 
 def test_what_was_begun_before_a_rotation_and_is_sent_after_it_is_signed_again(
@@ -234,55 +160,6 @@ def test_containers_of_before_a_rotation_open_and_verify_for_every_member_on_eve
         found = device.getContainer(container).result(PATIENCE)
         assert (found.content, found.type) == (b"x" * 70_000, "t")
         assert device.getContainerContent(of_bob).result(PATIENCE) == b"his"
-
-
-def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    before = ring_of(alice)
-    old = bob.createContainer(b"old", accessLevels=shared_by(alice, bob)).result(PATIENCE)
-    change(alice, compromised=True).result(PATIENCE)
-    with Network() as network:
-        made = bob.createContainer(b"new", accessLevels=shared_by(alice, bob)).result(PATIENCE)
-        bob.updateContainerAccessLevels(old.id, shared_by(alice, bob)).result(PATIENCE)
-        alice.createContainer(b"own").result(PATIENCE)
-    puts = [each.body or b"" for each in network.sent if "/records/" in each.path]
-    entries = [
-        parse_entry(item.entry)
-        for body in puts
-        for item in codec.decode(RecordRequest, body).accessList or ()
-    ]
-    indexes = [e.keyIndex for e in entries if e.fingerprint == before.rawFingerprint]
-    assert indexes == [1, 1, 1]
-    for container, content in ((made.id, b"new"), (old.id, b"old")):
-        assert alice.getContainerContent(container).result(PATIENCE) == content
-
-
-def test_a_key_file_of_before_a_rotation_is_a_rollback_on_every_device(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    """A device that saw the newer one has its mark; a fresh one sees that keys are missing.
-
-    For that the broker has to take the retired key as well: it gives a session of its own accord.
-    """
-    change(owner.provider, compromised=True).result(PATIENCE)
-    token, forever = token_of(owner.provider), clock() + 10**10
-    with Network() as network:
-        network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=owner.key_file)))
-        network.treat(
-            "POST",
-            "/v1/sessions",
-            answered(Session(token=token, expiresAt=forever, devicePass=bytes(48))),
-        )
-        before = ring_of(owner.provider)
-        with pytest.raises(BrokerError.rollbackError, match="served an older KeyFile"):
-            owner.provider.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
-        assert ring_of(owner.provider) is before, "the session stays"
-        fresh = new_provider()
-        with pytest.raises(BrokerError.rollbackError, match="older than the user's published keys"):
-            fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(fresh.getUserId())
 
 
 def test_of_two_devices_that_change_the_credentials_at_once_one_is_told_of_a_conflict(

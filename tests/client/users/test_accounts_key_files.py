@@ -4,15 +4,12 @@ import uuid
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
 from scbroker.client.users.accounts import keep_mark
-from scbroker.crypto.verify import sha256
 from scbroker.keys import PassphraseKeys, seal_key_file
-from scbroker.wire.users import KeyFileAnswer, KeyFileState
+from scbroker.wire.users import KeyFileAnswer
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, refusal
-from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network, answered
@@ -31,13 +28,6 @@ from tests.kit.waiting import PATIENCE
 @pytest.fixture
 def owner(new_provider: NewProvider) -> Owner:
     return new_owner(new_provider)
-
-
-def test_a_lie_about_the_stored_key_file_stops_what_would_take_its_place(owner: Owner) -> None:
-    with lying(lambda state: replace(state, hash=sha256(b"x")), (KeyFileState,)):
-        attempt = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE)
-        refusal(attempt, BrokerError.forkError)
-    assert owner.provider.getReminder().result(PATIENCE) == REMINDER
 
 
 def test_the_marks_outlive_the_deletion_of_a_key_file(owner: Owner) -> None:
