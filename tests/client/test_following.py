@@ -1,7 +1,9 @@
 """followEvents over a real broker: each event once and in order, across failures of all kinds."""
 
+import asyncio
 import concurrent.futures
 import datetime as dt
+import itertools
 import logging
 import threading
 import uuid
@@ -68,6 +70,28 @@ def test_events_come_as_they_happen_each_once_and_in_order(alice: ServerProvider
             [event] = take(stream, 1)
             assert (event.id, event.containerId, event.eventType) == (number, new, Added)
     assert alice.getEvents().result(PATIENCE)[-1].id == 7
+
+
+def test_a_page_that_arrives_after_a_later_one_was_read_is_no_rollback(
+    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another operation or program reads newer events while the page is on its way."""
+    wait, pages = session.Session.wait, itertools.count()
+
+    def read_more() -> None:
+        create(alice)
+        alice.getEvents().result(PATIENCE)
+
+    async def overtaken(*args: Any) -> Octets:
+        page = await wait(*args)
+        if next(pages) == 0:
+            await asyncio.to_thread(read_more)
+        return page
+
+    monkeypatch.setattr(session.Session, "wait", overtaken)
+    create(alice)
+    with alice.followEvents(1) as stream:
+        assert ids(take(stream, 2)) == [1, 2]
 
 
 def test_without_start_the_stream_begins_behind_the_logs_end(alice: ServerProvider) -> None:

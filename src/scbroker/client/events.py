@@ -163,17 +163,24 @@ async def end_of_log(source: Source) -> int:
     return page.lastId
 
 
-async def check_page(source: Source, first: int, page: Events) -> list[Event]:
+async def page_from(source: Source, first: int) -> list[Event]:
+    """Return the first events from an id on, verified; raise the mark if they continue it."""
+    mark = source.mark()[1]
+    page = await source.call({"startId": str(first)})
+    return await check_page(source, first, mark, page)
+
+
+async def check_page(source: Source, first: int, mark: Mark, page: Events) -> list[Event]:
     """Verify a page that was requested from `first` on without filters; return its events.
 
-    Raises the mark if the events continue it.
+    `mark` is the one before the request: others may read a later page while this one is on its way. Raises
+    the mark if the events continue it.
     """
     if page.lastId + 1 < first:
         raise errors.RollbackError(
             f"The broker's event log ends at {page.lastId}, so that {first} is not its next id: if startId "
             "came from this log, the broker lost events."
         )
-    mark = source.mark()[1]
     criteria: Criteria = {"startId": str(first), "endId": str(min(first + MAX_PAGE - 1, _MAX_ID))}
     log = await _fetch(source, criteria, mark, page)
     return (await _follow(source, criteria, mark, log)).events

@@ -224,7 +224,7 @@ class Logs:
 
 async def _wait(source: Source, first: int, seconds: int) -> list[Event]:
     """Wait for events from an id on, and return them, checked; none if the broker ended the wait."""
-    began = monotonic()
+    began, mark = monotonic(), source.mark()[1]
     query = {**source.query, "startId": str(first), "wait": str(seconds)}
     octets = await source.session.wait("/v1/events", seconds + _LATE, query)
     message, found = bytes(octets).lstrip(HEARTBEAT), list[Event]()
@@ -235,7 +235,7 @@ async def _wait(source: Source, first: int, seconds: int) -> list[Event]:
             raise errors.BrokerFaultError(
                 f"The broker's answer does not follow the protocol: {error}"
             ) from None
-        found = await events.check_page(source, first, page)
+        found = await events.check_page(source, first, mark, page)
     if not found:
         await asyncio.sleep(max(0.0, began + _FLOOR - monotonic()))
     return found

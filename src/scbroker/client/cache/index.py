@@ -361,10 +361,9 @@ class Index:
         source = Source(self._session, log)
         for _ in range(_MOST_PAGES):
             start = place.id - 1 if place.last else place.id
-            page = await source.call({"startId": str(start)})
-            some = await events.check_page(source, start, page)
+            some = await events.page_from(source, start)
             if place.last and (not some or events.hash_of(some[0]) != place.last):
-                raise errors.EventsExpiredError("The log is another one.", firstId=page.firstId)
+                raise errors.EventsExpiredError("The log is another one.", firstId=start)
             found += some[1:] if place.last else some
             if some:
                 place = self._places[log] = _Place(some[-1].id + 1, events.hash_of(some[-1]))
@@ -503,7 +502,7 @@ async def _end_of(source: Source) -> _Place:
     end = await events.end_of_log(source)
     if end == 0:
         return _Place()
-    found = await events.check_page(source, end, await source.call({"startId": str(end)}))
+    found = await events.page_from(source, end)
     last = next((events.hash_of(each) for each in found if each.id == end), b"")
     return _Place(end + 1, last)
 
