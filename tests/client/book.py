@@ -21,7 +21,6 @@ from scbroker import (
     ContainerEventType,
     SecuredContainer,
 )
-from scbroker.client.arguments import moment
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
 from tests.client.model import (
@@ -35,8 +34,7 @@ from tests.client.model import (
     departure_events,
     news,
 )
-from tests.kit.brokers import clock
-from tests.kit.devices import Device, Devices, Outcome
+from tests.kit.devices import Device, Devices, Outcome, present_time
 
 Level = ContainerAccessLevel
 _RETRIES: Final = 3
@@ -144,7 +142,7 @@ class Book:
 
     def leave(self, device: Device, kept: Kept, outcome: Outcome, *, abandon: bool) -> None:
         """Checks how a departure of a device's user ended, alone, and who is told of it."""
-        now = moment(clock())
+        now = present_time()
         state = kept.state
         self._story.append(f"    container {kept.number}: user {device.user} leaves: {outcome}")
         legal = state.refusal_to_leave(device.user, now, abandon=abandon)
@@ -470,7 +468,7 @@ class Book:
 
     def check_list(self, device: Device) -> None:
         """Check that a list has the user's containers: each once, by id, in its present state."""
-        given = Circumstances(moment(clock()))
+        given = Circumstances(present_time())
         found = []
         for each in device.provider.iterContainers():
             assert isinstance(each, Container), f"{device.name} lists {each!r}"

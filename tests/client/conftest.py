@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from scbroker.client.containers.change import own_nonce
 from scbroker.client.people import own_document
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
 
 PASSWORD = "correct Horse 7"
@@ -81,6 +82,17 @@ def bob(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
 def carol(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
     """A third user's."""
     return new_provider(user_pool(2)[1])
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+def beside(provider: ServerProvider, new_provider: NewProvider, **options: Any) -> ServerProvider:
+    """Another device of the same user, which has seen nothing unless it gets a trust store."""
+    return new_provider(provider.getKeyRing().result(PATIENCE), **options)
 
 
 def id_of(provider: ServerProvider) -> Any:

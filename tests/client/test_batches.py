@@ -22,15 +22,13 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.users.trust_store import MemoryTrustStore
-from scbroker.crypto.seal import Octets
 from scbroker.records.batch import MAX_SIGNATURE, BatchSignature
 from scbroker.records.canonical import decode_object
 from scbroker.wire.containers import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import id_of
-from tests.client.test_lying_broker import lying
-from tests.kit.network import Go, Network, refused
+from tests.client.conftest import beside, id_of
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, Octets, lying, refused
 from tests.kit.waiting import PATIENCE, wait_until
 
 RECORDS = "/v1/batches/records"
@@ -39,12 +37,6 @@ KEYS = "/v1/key-records"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 NOBODY = uuid.UUID("00000000-0000-8000-8000-000000000000")
 T = TypeVar("T")
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 @dataclass
@@ -134,35 +126,19 @@ def test_what_is_large_makes_more_requests(alice: ServerProvider, network: Netwo
 
 
 def test_the_keys_of_all_recipients_and_of_all_authors_are_asked_for_once(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    network: Network,
+    new_provider: NewProvider,
 ) -> None:
     hers = ids(alice, [*notes(3, alice, bob), *notes(3, alice, bob, carol)])
     his = ids(bob, notes(2, alice, bob))
     before = len(network.those("POST", KEYS))
-    with MemoryDevice(carol) as fresh:
-        assert contents(get(fresh, hers[3:])) == [b"0", b"1", b"2"]
+    assert contents(get(beside(carol, new_provider), hers[3:])) == [b"0", b"1", b"2"]
     assert len(network.those("POST", KEYS)) <= before + 2  # its own when it logs in, and alice's
     assert len(network.those("POST", RECORDS)) == 2
     assert contents(get(alice, [*hers[:1], *his])) == [b"0", b"0", b"1"]
-
-
-class MemoryDevice:
-    """Another device of a user's, which has seen nothing."""
-
-    def __init__(self, provider: ServerProvider) -> None:
-        self._provider = provider
-
-    def __enter__(self) -> ServerProvider:
-        old = self._provider
-        self._fresh = ServerProvider(
-            old.apiKey, old.serverUrl, "fresh", trustStore=MemoryTrustStore()
-        )
-        ring = old.getKeyRing().result(PATIENCE)
-        self._fresh.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
-        return self._fresh
-
-    def __exit__(self, *_: object) -> None:
-        self._fresh.close()
 
 
 def test_large_contents_files_and_streams_are_sent_ahead_of_their_containers(

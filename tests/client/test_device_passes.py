@@ -1,5 +1,6 @@
 """Devices under an attack on their user's passphrase: which ones log in, and what they keep for it."""
 
+import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.crypto.seal import random_bytes
 from scbroker.wire import codec
 from scbroker.wire.users import KeyFileOpening
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
@@ -44,8 +44,8 @@ class Scene:
         """Strangers guess until nobody without a pass is let in, from this very address."""
         with Wire(self.broker) as wire:
             for _ in range(GUESSES):
-                wire.open_key_file(self.user, random_bytes(32))
-            wire.open_key_file(self.user, random_bytes(32)).expect(429, "throttled")
+                wire.open_key_file(self.user, os.urandom(32))
+            wire.open_key_file(self.user, os.urandom(32)).expect(429, "throttled")
         with pytest.raises(BrokerError.throttledError):
             self.provider().logIn(self.user, PASSWORD, PASSPHRASE).result(PATIENCE)
 

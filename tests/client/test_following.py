@@ -23,7 +23,6 @@ from scbroker import (
 )
 from scbroker.client import following
 from scbroker.client.users import session
-from scbroker.crypto.seal import Octets
 from scbroker.wire.codec import Message
 from tests.client.conftest import id_of
 from tests.kit.ageing import DAY
@@ -31,7 +30,7 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
-from tests.kit.network import Go, Network, refused
+from tests.kit.network import Go, Network, Octets, refused
 from tests.kit.owners import change
 from tests.kit.waiting import PATIENCE, until, wait_until
 

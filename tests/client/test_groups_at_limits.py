@@ -15,7 +15,6 @@ from scbroker import (
     BrokerError,
     Container,
     ContainerAccessLevel,
-    Group,
     KeyRing,
     MemberRole,
     ServerProvider,
@@ -23,7 +22,7 @@ from scbroker import (
 from scbroker.records.roster import MAX_GROUPS, MAX_MEMBERS
 from scbroker.server.storage import tables
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import WRITER, accepted, roles, team
+from tests.client.rosters.conftest import WRITER, accepted, roles, shared, team
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -33,11 +32,6 @@ from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 Users = Callable[[int], list[KeyRing]]
-
-
-def box(owner: ServerProvider, *groups: Group | uuid.UUID) -> uuid.UUID:
-    levels = [AccessLevel(id_of(owner), OWNER), *(AccessLevel(each, OWNER) for each in groups)]
-    return owner.createContainer(b"ours", None, levels).result(PATIENCE).id
 
 
 @pytest.mark.long
@@ -52,7 +46,7 @@ def test_a_group_has_1024_members_of_whom_one_leaves_one_is_removed_and_the_rest
     refusal(alice.addGroupMembers(group, users[-1]), BrokerError.tooLargeError)
     first, middle, last = (new_provider(rings[n]) for n in (0, 512, MAX_MEMBERS - 2))
     accepted(group, first, middle, last)
-    made = box(alice, group)
+    made = shared(alice, group)
     last.updateContainerContent(made, b"last").result(PATIENCE)
     middle.leaveGroup(group).result(PATIENCE)
     removed = alice.removeGroupMembers(group, users[0]).result(PATIENCE)
@@ -80,7 +74,7 @@ def test_16_groups_stand_in_one_list_and_a_member_of_each_reads_and_writes(
 ) -> None:
     members = [new_provider(ring) for ring in user_pool(MAX_GROUPS)]
     groups = [accepted(team(alice, member), member) for member in members]
-    made = box(alice, *groups)
+    made = shared(alice, *groups)
     [refused] = alice.grantAccess(made, AccessLevel(team(alice))).result(PATIENCE)
     assert isinstance(refused, BrokerError.tooLargeError)
     for number, (member, group) in enumerate(zip(members, groups, strict=True)):
@@ -134,7 +128,7 @@ def test_beside_100_000_containers_a_change_of_members_writes_one_record_and_two
     url, rings = broker.database_url, [broker.new_user() for _ in range(3)]
     alice, bob, carol = (new_provider(ring, at=broker) for ring in rings)
     group = accepted(team(alice, bob), bob)
-    copied, other = box(alice, group), box(alice, group)
+    copied, other = shared(alice, group), shared(alice, group)
     wanted = alice.createContainer(
         b"found", None, [AccessLevel(id_of(alice), OWNER), AccessLevel(group, OWNER)], "rare"
     ).result(PATIENCE)

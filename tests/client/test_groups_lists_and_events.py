@@ -16,8 +16,7 @@ from scbroker import (
 )
 from scbroker.client import following
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import accepted, team
-from tests.client.test_through_groups import OWNER, shared
+from tests.client.rosters.conftest import OWNER, accepted, shared, team
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE

@@ -1,19 +1,16 @@
 """Groups of which members, managers or all owners have deleted their users."""
 
-import asyncio
 import uuid
-from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, Group, GroupManager, MemberRole, ServerProvider
-from scbroker.crypto.seal import Octets
+from scbroker import BrokerError, Group, GroupManager, MemberRole, ServerProvider
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, seen, team
+from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, seen, shared, team
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
-from tests.kit.network import Go, Network
+from tests.kit.network import Network, after
 from tests.kit.waiting import PATIENCE
 from tests.server.users.test_deletion_in_parts import check
 
@@ -33,11 +30,6 @@ def bob(new_provider: NewProvider) -> ServerProvider:
 @pytest.fixture
 def carol(new_provider: NewProvider) -> ServerProvider:
     return new_provider(True)
-
-
-def box(owner: ServerProvider, group: Any) -> uuid.UUID:
-    levels = [AccessLevel(id_of(owner), 511), AccessLevel(group, 511)]
-    return owner.createContainer(b"old", None, levels).result(PATIENCE).id
 
 
 def write(provider: ServerProvider, container: uuid.UUID, content: bytes) -> None:
@@ -67,7 +59,7 @@ def test_without_an_owner_managers_change_members_and_nobody_changes_the_manager
     group = accepted(
         team(alice, bob, MemberRole(id_of(carol), SHARER), managers=[id_of(bob)]), bob, carol
     )
-    made = box(alice, group)
+    made = shared(alice, group)
     alice.deleteUser().result(PATIENCE)
     write(carol, made, b"carol's")
     added = bob.addGroupMembers(group, id_of(dave)).result(PATIENCE)
@@ -88,7 +80,7 @@ def test_without_managers_members_continue_and_put_another_group_in_its_place(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
 ) -> None:
     group = accepted(team(alice, MemberRole(id_of(bob), SHARER), carol), bob, carol)
-    made = [box(alice, group) for _ in range(2)]
+    made = [shared(alice, group) for _ in range(2)]
     alice.deleteUser().result(PATIENCE)
     write(carol, made[0], b"new")
     assert read(bob, made[0]) == b"new"
@@ -97,7 +89,7 @@ def test_without_managers_members_continue_and_put_another_group_in_its_place(
     new = team(bob)
     replaced = bob.replaceGroup(group, new).result(PATIENCE)
     assert (replaced.renewed, replaced.failed) == (2, [])
-    assert [read(bob, each) for each in made] == [b"new", b"old"]
+    assert [read(bob, each) for each in made] == [b"new", b"content"]
     for each in made:
         refusal(carol.getContainer(each), BrokerError.notFoundError)
     check(broker)
@@ -109,16 +101,8 @@ def test_a_user_who_is_deleted_while_a_manager_adds_them_is_not_added(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
 ) -> None:
     group = accepted(team(alice, carol), carol)
-
-    deletions = [lambda: bob.deleteUser().result(PATIENCE)]
-
-    async def after_the_deletion(go: Go) -> Octets:
-        if deletions:
-            await asyncio.to_thread(deletions.pop())
-        return await go()
-
     with Network() as network:
-        network.treat("PUT", "/records/2", after_the_deletion)
+        network.treat("PUT", "/records/2", after(lambda: bob.deleteUser().result(PATIENCE)))
         refusal(alice.addGroupMembers(group, id_of(bob)), BrokerError.notFoundError)
     assert roles(carol, group) == {id_of(alice): SHARER, id_of(carol): WRITER}
     assert epoch(carol, group) == 0
@@ -131,13 +115,11 @@ def test_a_group_and_its_containers_are_deleted_with_the_last_member(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
 ) -> None:
     group = accepted(team(alice, bob), bob)
-    made = box(alice, group)
-    shared = carol.createContainer(
-        b"", None, [AccessLevel(id_of(carol), 511), AccessLevel(group, 511)]
-    ).result(PATIENCE).id  # fmt: skip
+    made = shared(alice, group)
+    hers = shared(carol, group, content=b"")
     alice.deleteUser().result(PATIENCE)
-    assert read(bob, made) == b"old"
+    assert read(bob, made) == b"content"
     bob.deleteUser().result(PATIENCE)
-    assert read(carol, shared) == b""
+    assert read(carol, hers) == b""
     refusal(carol.getContainer(made), BrokerError.notFoundError)
     check(broker)

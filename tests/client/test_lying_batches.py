@@ -1,6 +1,6 @@
 """A broker that lies about one container of many, or about how many there are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,22 +11,17 @@ from scbroker.client.http.requests import Requests
 from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
-from tests.client.conftest import id_of
-from tests.client.test_batches import OWNER, VIEWS, MemoryDevice, contents, create, get, ids, notes
-from tests.client.test_lying_broker import HARMLESS, LIES, lying
-from tests.kit.network import Network
+from tests.client.conftest import beside, id_of
+from tests.client.test_batches import OWNER, VIEWS, contents, create, get, ids, notes
+from tests.client.test_lying_broker import HARMLESS, LIES
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network, lying
 from tests.kit.waiting import PATIENCE
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 @pytest.mark.long
 def test_a_lie_in_a_batch_is_that_containers_error(
-    alice: ServerProvider, bob: ServerProvider
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:
     """All lies that a single reading finds, served of the middle one of three."""
     levels = [AccessLevel(id_of(user), OWNER) for user in (alice, bob)]
@@ -35,26 +30,26 @@ def test_a_lie_in_a_batch_is_that_containers_error(
         alice.updateContainerAccessLevels(each, levels).result(PATIENCE)
         alice.updateContainerContent(each, b"truth").result(PATIENCE)
     for name, lie in LIES.items():
-        with MemoryDevice(bob) as fresh:
+        fresh = beside(bob, new_provider)
 
-            def about_one(answer: Any, lie: Callable[[Any], Any] = lie) -> Any:
-                views = list(answer.views)
-                views[1] = replace(views[1], view=lie(views[1].view))
-                return replace(answer, views=views)
+        def about_one(answer: Any, lie: Callable[[Any], Any] = lie) -> Any:
+            views = list(answer.views)
+            views[1] = replace(views[1], view=lie(views[1].view))
+            return replace(answer, views=views)
 
-            with lying(about_one, (ViewsAnswer,)) as told:
-                found = get(fresh, made)
-            assert len(told) == 1
-            assert contents(found[::2]) == [b"truth"] * 2, name
-            if name in HARMLESS:
-                assert contents(found[1:2]) == [b"truth"]
-            else:
-                assert isinstance(found[1], BrokerError.untrustedError), name
-            assert contents(get(fresh, made)) == [b"truth"] * 3
+        with lying(about_one, (ViewsAnswer,)) as told:
+            found = get(fresh, made)
+        assert len(told) == 1
+        assert contents(found[::2]) == [b"truth"] * 2, name
+        if name in HARMLESS:
+            assert contents(found[1:2]) == [b"truth"]
+        else:
+            assert isinstance(found[1], BrokerError.untrustedError), name
+        assert contents(get(fresh, made)) == [b"truth"] * 3
 
 
 def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
     hers, his = ids(alice, notes(2, alice, carol)), ids(bob, notes(2, bob, carol))
     honest = Requests.call
@@ -66,7 +61,8 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
         return await honest(self, method, path, answer, **options)
 
     bob_id = id_of(bob)
-    with MemoryDevice(carol) as fresh, pytest.MonkeyPatch.context() as patched:
+    fresh = beside(carol, new_provider)
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Requests, "call", call)
         assert contents(get(fresh, [hers[0], his[0], hers[1], his[1]])) == [
             b"0", BrokerError.integrityError, b"1", BrokerError.integrityError,

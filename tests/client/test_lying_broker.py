@@ -5,46 +5,22 @@ still reads the truth: nothing of the lie was kept.
 """
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
-from scbroker.client.http.requests import Requests
-from scbroker.wire.containers import ContainerView, ListView, SignedRecord
+from scbroker.wire.containers import ListView, SignedRecord
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of, refusal
+from tests.kit.network import flipped, lying
 from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
 Lie = Callable[[Any], Any]
-
-
-@contextmanager
-def lying(lie: Lie, about: tuple[type, ...] = (ContainerView,)) -> Iterator[list[object]]:
-    """Give every client `lie(answer)` in place of an answer of these kinds."""
-    honest, told = Requests.call, []
-
-    async def call(self: Requests, method: str, path: str, answer: Any, **options: Any) -> Any:
-        found = await honest(self, method, path, answer, **options)
-        if isinstance(found, about):
-            told.append(found)
-            return lie(found)
-        return found
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Requests, "call", call)
-        yield told
-
-
-def flipped(data: bytes, position: int = -1) -> bytes:
-    changed = bytearray(data)
-    changed[position] ^= 1
-    return bytes(changed)
 
 
 def with_record(view: Any, **changes: bytes) -> Any:

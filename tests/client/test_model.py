@@ -22,13 +22,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, SecuredContainer
-from scbroker.client.arguments import moment
 from tests.client.book import Attempt, Book, Circumstances, Kept
 from tests.client.conftest import drop, set_by
 from tests.client.model import Change, Field, Grant, Members, Merge, State, farewell
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.devices import DEVICES_EACH, Device, Devices, Loss, Post, kill, outcome, revive
+from tests.kit.brokers import BrokerProcess
+from tests.kit.devices import (
+    DEVICES_EACH,
+    Device,
+    Devices,
+    Loss,
+    Post,
+    kill,
+    outcome,
+    present_time,
+    revive,
+)
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import PATIENCE, wait_until
 
@@ -166,7 +175,7 @@ class Writers(RuleBasedStateMachine):
         self.brokers, self.post, self.costly = brokers, post, costly
         self.devices = Devices(brokers, post)
         self.book = Book(self.devices)
-        self.born = _now()
+        self.born = present_time()
         self.numbers = itertools.count(1)
         self.failure: Exception | None = None
 
@@ -314,7 +323,7 @@ class Writers(RuleBasedStateMachine):
         if role is None or kept.state.deleted or not self._spend():
             return
         self.book.begin("somebody's time runs out")
-        members = kept.state.members(_now())
+        members = kept.state.members(present_time())
         owner = min(user for user, grant in members.items() if grant == OWNER)
         self._run_out(kept, owner, (owner + member) % USERS, role)
 
@@ -325,7 +334,7 @@ class Writers(RuleBasedStateMachine):
     ) -> None:
         """The others go on: the next one who seals something makes a key without the user who left."""
         kept = self._container(container, dead=dead)
-        members = kept.state.members(_now())
+        members = kept.state.members(present_time())
         owners = [user for user, grant in members.items() if grant == OWNER]
         may = [user for user in members if owners != [user]]  # every other rule needs an owner
         numbers = [number % COUNT for number in range(device, device + COUNT)]
@@ -348,7 +357,7 @@ class Writers(RuleBasedStateMachine):
         kept = self._container(container)
         if role is None or kept.state.deleted:
             return
-        members = kept.state.members(_now())
+        members = kept.state.members(present_time())
         owner = min(user for user, grant in members.items() if grant == OWNER)
         user = (owner + member) % USERS
         if members.get(user) == OWNER:
@@ -398,7 +407,7 @@ class Writers(RuleBasedStateMachine):
             attempt = Attempt(device, "read", kept, None)
             attempt.outcome = outcome(self._start(attempt))
             self.book.note(attempt)
-            self.book.judge_read(attempt, [kept.state], Circumstances(_now()))
+            self.book.judge_read(attempt, [kept.state], Circumstances(present_time()))
 
     # From what was drawn to what is done.
 
@@ -451,7 +460,7 @@ class Writers(RuleBasedStateMachine):
         """Return whether it may succeed. Logs are read by few, so that some read the same at once."""
         if wish.kind == "log":
             return user == wish.member // 2
-        grant = state.members(_now()).get(user)
+        grant = state.members(present_time()).get(user)
         return grant is not None and grant.allows(NEEDED.get(wish.kind, Level.Upload))
 
     def _attempt(self, wish: Wish, kept: Kept, taken: set[int], *, empty: bool = False) -> Attempt:
@@ -487,7 +496,7 @@ class Writers(RuleBasedStateMachine):
 
     def _members(self, wish: Wish, state: State) -> Members:
         """The list with one user's access changed; somebody stays owner for good."""
-        members = dict(state.members(_now()))
+        members = dict(state.members(present_time()))
         members.pop(wish.member, None)
         if wish.role is not None:
             members[wish.member] = self._grant(wish.role, wish.days)
@@ -497,7 +506,7 @@ class Writers(RuleBasedStateMachine):
 
     def _merge(self, wish: Wish, state: State) -> Merge:
         """One user's access; who is owner stays so: others may take it from all the rest meanwhile."""
-        if state.members(_now()).get(wish.member) == OWNER:
+        if state.members(present_time()).get(wish.member) == OWNER:
             return Merge(wish.member, OWNER)
         grants = wish.kind == "grant" and wish.role is not None
         return Merge(
@@ -505,7 +514,7 @@ class Writers(RuleBasedStateMachine):
         )
 
     def _run_out(self, kept: Kept, owner: int, user: int, role: Level) -> None:
-        began, ends = _now(), _now() + SOON
+        began, ends = present_time(), present_time() + SOON
         members = {**kept.state.members(began), user: Grant(role, ends)}
         device = self.devices.device(owner * DEVICES_EACH)
         attempt = Attempt(device, "access", kept, Change({"access": members}))
@@ -529,7 +538,7 @@ class Writers(RuleBasedStateMachine):
         """Starts all before it waits for any; then everything has to fit the model."""
         broken = {broker.port for broker in self.brokers if loss == "all answers"}
         broken |= {ends.port} if ends is not None else set()
-        given = Circumstances(_now(), same_seen=held, broken=frozenset(broken))
+        given = Circumstances(present_time(), same_seen=held, broken=frozenset(broken))
         with self.post.told(held=held, loss=loss, patient=patient):
             promises = self.devices.start(
                 [functools.partial(self._start, attempt) for attempt in attempts]
@@ -611,10 +620,6 @@ class Writers(RuleBasedStateMachine):
             ]
             values["access"] = None if members == {creator: OWNER} else levels
         return values
-
-
-def _now() -> dt.datetime:
-    return moment(clock())
 
 
 @pytest.mark.long

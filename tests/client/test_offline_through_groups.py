@@ -7,11 +7,10 @@ import pytest
 from scbroker import CachedProvider, Contacts, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.client.conftest import id_of
-from tests.client.rosters.conftest import accepted, team
+from tests.client.rosters.conftest import accepted, shared, team
 from tests.client.test_offline import LARGE, NewCache, away, back, version_in
 from tests.client.test_offline import cache as cache
 from tests.client.test_offline import new_cache as new_cache
-from tests.client.test_through_groups import shared
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import HeldAnswer, Network
@@ -39,7 +38,7 @@ def test_a_container_of_a_group_is_read_while_the_broker_is_away_also_after_a_re
     alice: ServerProvider, owner: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
     group = accepted(team(owner, alice), alice)
-    small, large = shared(owner, group), shared(owner, group, LARGE)
+    small, large = shared(owner, group), shared(owner, group, content=LARGE)
     alice.updateContainerContent(small, b"written through the group").result(PATIENCE)
     ring = alice.getKeyRing().result(PATIENCE)
     first = new_cache(ring)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -13,23 +13,20 @@ from scbroker import (
     Availability,
     BrokerError,
     ContainerAccessLevel,
-    MemoryTrustStore,
     NewContainer,
     SecuredContainer,
     ServerProvider,
     WriteOutcome,
 )
 from scbroker.client.containers import drafting
-from scbroker.crypto.seal import Octets
 from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import id_of
-from tests.client.test_lying_broker import lying
+from tests.client.conftest import beside, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.devices import outcome
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, HeldAnswer, Network, refused
+from tests.kit.network import Go, HeldAnswer, Network, Octets, lying, refused
 from tests.kit.waiting import PATIENCE
 
 RECORDS = "/v1/batches/records"
@@ -41,12 +38,6 @@ WRITER = READER | ContainerAccessLevel.Upload
 NOBODY = uuid.UUID("00000000-0000-8000-8000-000000000000")
 DONE = SecuredContainer
 Members = dict[uuid.UUID, ContainerAccessLevel]
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 def made(provider: ServerProvider, count: int, *levels: AccessLevel) -> list[uuid.UUID]:
@@ -62,10 +53,6 @@ def members(provider: ServerProvider, container: uuid.UUID) -> Members:
 
 def kinds(found: Sequence[object]) -> list[type]:
     return [type(each) for each in found]
-
-
-def other_device(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
-    return new_provider(provider.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
 
 
 def test_a_grant_adds_to_the_list_of_each_container_in_one_request_of_each_kind(
@@ -163,7 +150,7 @@ def test_devices_that_grant_different_users_at_once_lose_no_grant(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
     some = made(alice, 50)
-    phone = other_device(alice, new_provider)
+    phone = beside(alice, new_provider)
     for round_ in (READER, WRITER):
         granting = [
             alice.grantAccess(some, AccessLevel(id_of(bob), round_)),
@@ -196,7 +183,7 @@ def test_a_replaced_list_is_a_conflict_if_others_changed_access_meanwhile(
     changes = [AccessChange(each, replace=levels) for each in some]
     promise = alice.updateContainersAccessLevels(changes)
     assert held.arrived.wait(PATIENCE)
-    with other_device(alice, new_provider) as phone:
+    with beside(alice, new_provider) as phone:
         phone.grantAccess(some[0], AccessLevel(her)).result(PATIENCE)
     held.release.set()
     conflict, done = promise.result(PATIENCE)
@@ -292,7 +279,7 @@ def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_
     network.treat("POST", VIEWS, held.hold)
     promise = alice.grantAccess(some, AccessLevel(id_of(bob)))
     assert held.arrived.wait(PATIENCE)
-    with other_device(alice, new_provider) as phone:
+    with beside(alice, new_provider) as phone:
         phone.deleteContainer(some[1]).result(PATIENCE)
 
     def deny(answer: RecordsAnswer) -> RecordsAnswer:

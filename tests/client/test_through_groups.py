@@ -14,7 +14,6 @@ from scbroker import (
     BrokerError,
     Container,
     ContainerAccessLevel,
-    Group,
     MemberRole,
     NewContainer,
     SecuredContainer,
@@ -22,20 +21,12 @@ from scbroker import (
     openLink,
 )
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import READER, SHARER, accepted, team
+from tests.client.rosters.conftest import READER, SHARER, accepted, shared, team
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
-
-
-def shared(
-    owner: ServerProvider, group: Group | uuid.UUID, content: bytes = b"content"
-) -> uuid.UUID:
-    """A container of the owner that the group can do everything with."""
-    levels = [AccessLevel(id_of(owner), OWNER), AccessLevel(group, OWNER)]
-    return owner.createContainer(content, {"name": "x"}, levels, "box").result(PATIENCE).id
 
 
 def get(provider: ServerProvider, container: uuid.UUID) -> Container[Any]:

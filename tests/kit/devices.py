@@ -5,6 +5,7 @@ operations together, and looks at what the broker keeps; `Post` stands between t
 """
 
 import asyncio
+import datetime as dt
 import socket
 import threading
 import uuid
@@ -25,7 +26,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.container_record import parse_either, parse_record, record_hash
 from scbroker.wire.codec import APPLICATION_HEADER, decode
 from scbroker.wire.containers import ContainerView, RecordRequest
-from tests.kit.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.impatience import be_impatient
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, wait_until
@@ -284,6 +285,10 @@ class Devices:
 
     def log(self, user: int, container: uuid.UUID | None = None) -> Sequence[ContainerEvent]:
         return self.onlooker(user).getEvents(containerId=container).result(PATIENCE)
+
+
+def present_time() -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=clock())
 
 
 def outcome(promise: Promise[Any]) -> Outcome:

@@ -6,8 +6,10 @@
 The broker stays as it is. What a lying broker would answer, the way gives in its place.
 """
 
+import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -15,9 +17,10 @@ import pytest
 
 from scbroker import BrokerError
 from scbroker.client.http.requests import Requests
-from scbroker.crypto.seal import Octets
+from scbroker.crypto.seal import Octets as Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
+from scbroker.wire.containers import ContainerView
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import until
 
@@ -130,3 +133,40 @@ def refused(error: BrokerError) -> Treatment:
         raise error.fresh()
 
     return refuse
+
+
+def after(act: Callable[[], object]) -> Treatment:
+    """The first request arrives when somebody else has done this."""
+    left = [act]
+
+    async def treat(go: Go) -> Octets:
+        if left:
+            await asyncio.to_thread(left.pop())
+        return await go()
+
+    return treat
+
+
+@contextmanager
+def lying(
+    lie: Callable[[Any], Any], about: tuple[type, ...] = (ContainerView,)
+) -> Iterator[list[object]]:
+    """Give every client `lie(answer)` in place of an answer of these kinds."""
+    honest, told = Requests.call, []
+
+    async def call(self: Requests, method: str, path: str, answer: Any, **options: Any) -> Any:
+        found = await honest(self, method, path, answer, **options)
+        if isinstance(found, about):
+            told.append(found)
+            return lie(found)
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Requests, "call", call)
+        yield told
+
+
+def flipped(data: bytes, position: int = -1) -> bytes:
+    changed = bytearray(data)
+    changed[position] ^= 1
+    return bytes(changed)

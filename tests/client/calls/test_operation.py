@@ -46,13 +46,12 @@ from scbroker import (
     mainQueue,
 )
 from scbroker.crypto import seal
-from scbroker.crypto.seal import Octets
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.cases import in_one_case
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network
+from tests.kit.network import Go, Network, Octets
 from tests.kit.waiting import PATIENCE, until, wait_until
 
 VOID = object()

@@ -1,7 +1,6 @@
 """Leaving a container: which members may, what others see and do then, and what the device stores."""
 
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,19 +10,16 @@ from scbroker import (
     BrokerError,
     ContainerAccessLevel,
     MemoryTrustStore,
-    Promise,
     ServerProvider,
     WriteOutcome,
 )
 from scbroker.client.containers import fetching, sending
-from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.wire.containers import ContainerView
 from tests.client.conftest import id_of, refusal
-from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, Treatment, refused
+from tests.kit.network import Network, after, lying, refused
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -32,12 +28,6 @@ WRITER = READER | ContainerAccessLevel.Upload
 NO_DECRYPT = ContainerAccessLevel.ViewAccess
 NO_VIEW = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
 DEPARTURE = "/departure"
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 def shared(
@@ -75,25 +65,6 @@ def entries(provider: ServerProvider, container: uuid.UUID) -> int:
     with lying(look):
         provider.getContainerMetadata(container).result(PATIENCE)
     return found[-1]
-
-
-def failure(promise: Promise[Any], kind: type[BrokerError]) -> BrokerError:
-    """The error of an operation that has to fail with this one."""
-    with pytest.raises(kind) as raised:
-        promise.result(PATIENCE)
-    return raised.value
-
-
-def meanwhile(act: Callable[[], Promise[Any]]) -> Treatment:
-    """Something else is done before the first request of its kind goes out."""
-    waiting = [act]
-
-    async def do(go: Go) -> Octets:
-        if waiting:
-            await waiting.pop()()
-        return await go()
-
-    return do
 
 
 @both_engines
@@ -190,7 +161,7 @@ def test_a_departure_that_the_broker_refuses_is_uncertain_until_the_list_changes
     """The broker has it, and can show it as long as that list is in force."""
     box = shared(alice, (bob, READER))
     network.treat("POST", DEPARTURE, refused(BrokerError.rejectedError()))
-    failed = failure(bob.leaveContainer(box), BrokerError.rejectedError)
+    failed = refusal(bob.leaveContainer(box), BrokerError.rejectedError)
     assert failed.outcome is WriteOutcome.Uncertain
     assert failed.containerId == box
     assert not left_marks(bob, box)
@@ -203,7 +174,7 @@ def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_take
     monkeypatch.setattr(sending, "_DEPARTURES", 2)
     box = shared(alice, (bob, READER))
     network.treat("POST", DEPARTURE, refused(BrokerError.conflictError()))
-    failed = failure(bob.leaveContainer(box), BrokerError.conflictError)
+    failed = refusal(bob.leaveContainer(box), BrokerError.conflictError)
     assert failed.outcome is WriteOutcome.Uncertain
     assert len(network.those("POST", DEPARTURE)) == 2
 
@@ -214,9 +185,9 @@ def test_a_departure_that_was_sent_for_an_older_list_has_no_effect(
     """The list that was left is not in force any more when the operation fails."""
     box = shared(alice, (bob, OWNER), (carol, READER))
     levels = [AccessLevel(id_of(bob), OWNER)]
-    act = meanwhile(lambda: alice.updateContainerAccessLevels(box, levels))
+    act = after(lambda: alice.updateContainerAccessLevels(box, levels).result(PATIENCE))
     network.treat("POST", DEPARTURE, act)
-    failed = failure(bob.leaveContainer(box), BrokerError.invalidArgumentError)
+    failed = refusal(bob.leaveContainer(box), BrokerError.invalidArgumentError)
     assert failed.outcome is WriteOutcome.NotStored
 
 
@@ -224,7 +195,7 @@ def test_a_writer_who_drafted_before_the_departure_reads_again_and_honours_it(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, network: Network
 ) -> None:
     box = shared(alice, (bob, READER), (carol, WRITER))
-    network.treat("PUT", "/records/2", meanwhile(lambda: bob.leaveContainer(box)))
+    network.treat("PUT", "/records/2", after(lambda: bob.leaveContainer(box).result(PATIENCE)))
     assert carol.updateContainerContent(box, b"2").result(PATIENCE).version == 2
     assert len(network.those("PUT", "/records/2")) == 2
     assert entries(alice, box) == 2
@@ -236,7 +207,7 @@ def test_a_whole_list_that_was_made_before_the_departure_is_a_conflict(
 ) -> None:
     """Otherwise a user who has just left would get access again, and nobody decided that."""
     box = shared(alice, (bob, READER))
-    network.treat("PUT", "/records/2", meanwhile(lambda: bob.leaveContainer(box)))
+    network.treat("PUT", "/records/2", after(lambda: bob.leaveContainer(box).result(PATIENCE)))
     levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), WRITER)]
     refusal(alice.updateContainerAccessLevels(box, levels), BrokerError.conflictError, "left")
     refusal(bob.getContainer(box), BrokerError.notFoundError)

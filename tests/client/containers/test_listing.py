@@ -2,7 +2,6 @@
 
 import logging
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from scbroker import (
 )
 from scbroker.client.containers import fetching
 from scbroker.client.core.judging import Mark
+from tests.client.conftest import beside
 from tests.client.test_batches import Note, notes
 from tests.client.test_batches import ids as created
 from tests.kit.both_engines import both_engines
@@ -28,12 +28,6 @@ from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 
 VIEWS = "/v1/batches/views"
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 @pytest.fixture
@@ -56,11 +50,6 @@ def pages(provider: ServerProvider, **wanted: Any) -> list[ContainerPage[Any]]:
 
 def ids(*found: ContainerPage[Any]) -> list[Any]:
     return [getattr(item, "id", item) for each in found for item in each.containers]
-
-
-def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
-    """Return another device of the same user, without marks."""
-    return new_provider(provider.getKeyRing().result(PATIENCE))
 
 
 def hide(broker: BrokerProcess, *hidden: uuid.UUID) -> None:

@@ -5,36 +5,23 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker import (
-    BrokerError,
-    FileTrustStore,
-    MemoryTrustStore,
-    SentChange,
-    ServerProvider,
-    WriteOutcome,
-)
+from scbroker import BrokerError, FileTrustStore, SentChange, ServerProvider, WriteOutcome
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import sent
-from scbroker.client.users.trust_store import TrustStore
-from tests.client.conftest import PASSPHRASE, PASSWORD
+from tests.client.conftest import PASSPHRASE, PASSWORD, beside, refusal
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network, refused
 from tests.kit.waiting import PATIENCE, until
 
 RECORD = "/records/2"
 Go = Callable[[], Any]
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 class Later:
@@ -55,12 +42,6 @@ class Later:
         await self.kept[0]()
 
 
-def failure(promise: Any) -> BrokerError:
-    with pytest.raises(BrokerError) as caught:
-        promise.result(PATIENCE)
-    return caught.value
-
-
 def changes(provider: ServerProvider, container: uuid.UUID) -> list[SentChange]:
     return list(provider.getSentChanges(container).result(PATIENCE))
 
@@ -70,31 +51,22 @@ def run_here(work: Any) -> None:
     io_thread.submit("later", work).result(PATIENCE)
 
 
-def other_device(provider: ServerProvider, store: TrustStore | None = None) -> ServerProvider:
-    """Another device of the same user, or with a device's trust store another program on it."""
-    store = store or MemoryTrustStore()
-    other = ServerProvider(provider.apiKey, provider.serverUrl, "other", trustStore=store)
-    ring = provider.getKeyRing().result(PATIENCE)
-    other.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
-    return other
-
-
 REFUSALS = [
-    BrokerError.rejectedError("no"),
-    BrokerError.invalidArgumentError("no"),
-    BrokerError.throttledError("no"),
-    BrokerError.brokerFaultError("no"),
+    BrokerError.rejectedError,
+    BrokerError.invalidArgumentError,
+    BrokerError.throttledError,
+    BrokerError.brokerFaultError,
 ]
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
+@pytest.mark.parametrize("kind", REFUSALS)
 def test_a_refused_change_is_uncertain_until_another_takes_its_version(
-    alice: ServerProvider, network: Network, refusal: BrokerError
+    alice: ServerProvider, network: Network, kind: type[BrokerError]
 ) -> None:
     made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, Later(refusal).treat)
-    error = failure(alice.updateContainerContent(made.id, b"2"))
-    assert type(error) is type(refusal)
+    network.treat("PUT", RECORD, Later(kind("no")).treat)
+    error = refusal(alice.updateContainerContent(made.id, b"2"), kind)
+    assert type(error) is kind
     assert (error.outcome, error.containerId) == (WriteOutcome.Uncertain, made.id)
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
     alice.updateContainerHeader(made.id, "other").result(PATIENCE)
@@ -107,7 +79,7 @@ def test_a_change_that_takes_effect_later_is_reported_as_the_devices_own(
     made = alice.createContainer(b"1").result(PATIENCE)
     later = Later(BrokerError.rejectedError("no"))
     network.treat("PUT", RECORD, later.treat)
-    failure(alice.updateContainerContent(made.id, b"2"))
+    refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     run_here(later.store())
     with caplog.at_level(logging.WARNING, "scbroker"):
         assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
@@ -122,7 +94,7 @@ def test_a_creation_that_is_refused_names_its_container_which_may_exist_later(
 ) -> None:
     later = Later(BrokerError.invalidArgumentError("no"))
     network.treat("PUT", "/records/1", later.treat)
-    error = failure(alice.createContainer(b"1"))
+    error = refusal(alice.createContainer(b"1"), BrokerError)
     assert error.outcome is WriteOutcome.Uncertain
     assert error.containerId is not None
     assert changes(alice, error.containerId) == [SentChange(1, WriteOutcome.Uncertain)]
@@ -135,21 +107,21 @@ def test_an_error_before_anything_was_sent_says_that_nothing_is_stored(
     alice: ServerProvider, network: Network
 ) -> None:
     made = alice.createContainer(b"1").result(PATIENCE)
-    conflict = failure(alice.updateContainerContent(made.id, b"2", ifVersion=7))
+    conflict = refusal(alice.updateContainerContent(made.id, b"2", ifVersion=7), BrokerError)
     assert conflict.outcome is WriteOutcome.NotStored
     down = BrokerError.unreachableError("Nobody there.", sent=False)
     network.treat("PUT", RECORD, refused(down))
-    unsent = failure(alice.updateContainerContent(made.id, b"2"))
+    unsent = refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     assert (type(unsent), unsent.outcome) == (type(down), WriteOutcome.NotStored)
     assert changes(alice, made.id) == []
 
 
 def test_a_conflict_with_another_member_says_that_nothing_is_stored(
-    alice: ServerProvider, network: Network
+    alice: ServerProvider, network: Network, new_provider: NewProvider
 ) -> None:
     """The broker's word is not enough: the client reads which record has the version."""
     made = alice.createContainer(b"1").result(PATIENCE)
-    other = other_device(alice)
+    other = beside(alice, new_provider)
     overtaken = list[int]()
 
     async def overtake(go: Go) -> bytes:
@@ -160,19 +132,22 @@ def test_a_conflict_with_another_member_says_that_nothing_is_stored(
         return found
 
     network.treat("PUT", RECORD, overtake)
-    error = failure(alice.updateContainerContent(made.id, b"mine", ifVersion=1))
+    error = refusal(alice.updateContainerContent(made.id, b"mine", ifVersion=1), BrokerError)
     assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.NotStored)]
-    other.close()
 
 
 @pytest.mark.parametrize("changes_of_other", [1, 3])
 def test_a_conflict_with_another_program_of_the_device_says_that_nothing_is_stored(
-    alice: ServerProvider, network: Network, caplog: pytest.LogCaptureFixture, changes_of_other: int
+    alice: ServerProvider,
+    network: Network,
+    caplog: pytest.LogCaptureFixture,
+    changes_of_other: int,
+    new_provider: NewProvider,
 ) -> None:
     """It reads, and sends its record, first. By then it has raised the mark to that version, or beyond it."""
     made = alice.createContainer(b"1").result(PATIENCE)
-    other = other_device(alice, alice._trust_store)
+    other = beside(alice, new_provider, trustStore=alice._trust_store)
     theirs, stored, is_refused = list[Any](), list[bytes](), list[bool]()
 
     async def read(go: Go) -> bytes:
@@ -197,11 +172,10 @@ def test_a_conflict_with_another_program_of_the_device_says_that_nothing_is_stor
 
     network.treat("GET", str(made.id), read)
     network.treat("PUT", RECORD, write)
-    error = failure(alice.updateContainerContent(made.id, b"mine", ifVersion=1))
+    error = refusal(alice.updateContainerContent(made.id, b"mine", ifVersion=1), BrokerError)
     assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
     assert {each.outcome for each in changes(alice, made.id)} <= {WriteOutcome.NotStored}
     assert "it took effect" not in caplog.text
-    other.close()
 
 
 def test_a_receipt_that_was_given_and_marks_that_cannot_be_written_are_stored(
@@ -219,7 +193,7 @@ def test_a_receipt_that_was_given_and_marks_that_cannot_be_written_are_stored(
     with monkeypatch.context() as patched:
         patched.setattr(session.marks, "swap", full)
         # The reading before the write leaves the mark as it is.
-        error = failure(alice.updateContainerContent(made.id, b"2"))
+        error = refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     assert (error.code, error.outcome) == ("trust-store", WriteOutcome.Stored)
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
 
@@ -237,42 +211,41 @@ def test_a_record_that_cannot_be_remembered_is_not_sent(
         return bool(honest(kind, *rest))
 
     monkeypatch.setattr(session.marks, "swap", full)
-    error = failure(alice.updateContainerContent(made.id, b"2"))
+    error = refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     assert (error.code, error.outcome) == ("trust-store", WriteOutcome.NotStored)
     assert network.those("PUT", RECORD) == []
 
 
 def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertain(
-    alice: ServerProvider, network: Network
+    alice: ServerProvider, network: Network, new_provider: NewProvider
 ) -> None:
     """Of a deleted container it keeps the governing records and the tombstone."""
     made = alice.createContainer(b"1").result(PATIENCE)
-    other = other_device(alice)
+    other = beside(alice, new_provider)
     network.treat("PUT", RECORD, Later(BrokerError.rejectedError("no")).treat)
-    failure(alice.updateContainerContent(made.id, b"2"))
+    refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     for content in (b"other 2", b"other 3"):
         other.updateContainerContent(made.id, content).result(PATIENCE)
     other.deleteContainer(made.id).result(PATIENCE)
-    other.close()
-    assert failure(alice.getContainer(made.id)).code == "deleted"
+    assert refusal(alice.getContainer(made.id), BrokerError).code == "deleted"
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_an_accepted_head_says_what_became_of_the_changes_up_to_it(
-    alice: ServerProvider, network: Network, is_stored: bool
+    alice: ServerProvider, network: Network, is_stored: bool, new_provider: NewProvider
 ) -> None:
     """Otherwise the change would count as confirmed, because its version is not above the mark's."""
     made = alice.createContainer(b"1").result(PATIENCE)
     later = Later(BrokerError.rejectedError("no"))
     network.treat("PUT", RECORD, later.treat)
-    failure(alice.updateContainerContent(made.id, b"2"))
+    refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
     if is_stored:
         run_here(later.store())
-    with other_device(alice) as other:
-        for header in ("x", "y")[is_stored:]:
-            other.updateContainerHeader(made.id, header).result(PATIENCE)
+    other = beside(alice, new_provider)
+    for header in ("x", "y")[is_stored:]:
+        other.updateContainerHeader(made.id, header).result(PATIENCE)
     heads = alice.resetContainerMark(made.id).result(PATIENCE)
     assert heads.served.version == 3
     alice.resetContainerMark(made.id, heads.served).result(PATIENCE)
@@ -284,7 +257,7 @@ def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network
     made = alice.createContainer(b"1").result(PATIENCE)
     network.treat("PUT", RECORD, refused(BrokerError.rejectedError("no")))
     for _ in range(sent._MOST + 1):
-        failure(alice.updateContainerType(made.id, "t"))
+        refusal(alice.updateContainerType(made.id, "t"), BrokerError)
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)] * sent._MOST
 
 

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from scbroker import MemoryTrustStore, ServerProvider
-from scbroker.keys import KeyRing
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
 from tests.kit.writers import User

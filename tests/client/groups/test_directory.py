@@ -17,10 +17,10 @@ from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.views import changed, changed_membership, in_pages, serve, view_of
-from tests.client.test_lying_broker import flipped, lying
 from tests.kit.both_engines import both_engines
 from tests.kit.groups import READER, SHARER
 from tests.kit.groups import Group as Made
+from tests.kit.network import flipped, lying
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 

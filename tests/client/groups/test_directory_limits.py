@@ -18,8 +18,8 @@ from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.test_directory import directory, mark, members, run
 from tests.client.groups.views import changed_membership, in_pages, serve, view_of
-from tests.client.test_lying_broker import lying
 from tests.kit.groups import READER, SHARER, Group
+from tests.kit.network import lying
 from tests.kit.writers import User
 
 VIEWS = (GroupViews,)

@@ -13,8 +13,8 @@ from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.test_directory import mark, members
 from tests.client.groups.views import serve, view_of
-from tests.client.test_lying_broker import lying
 from tests.kit.groups import READER, SHARER, Group
+from tests.kit.network import lying
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 

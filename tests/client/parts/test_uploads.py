@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from scbroker import BrokerError, FileTrustStore, Promise, ServerProvider
 from scbroker.records.container_record import SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS
@@ -22,12 +20,6 @@ from tests.kit.waiting import PATIENCE, wait_until
 
 CHUNK = CHUNK_SEGMENTS * SEGMENT
 CUT = BrokerError.permissionDeniedError("cut off")
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 def unfinished(broker: BrokerProcess, provider: ServerProvider) -> int:

@@ -14,12 +14,11 @@ from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.change import own_nonce
 from scbroker.client.people.own_document import OwnDocument
-from scbroker.crypto.seal import Octets
 from scbroker.records.canonical import container_id_of
-from tests.client.conftest import put_own_document
+from tests.client.conftest import beside, put_own_document
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network
+from tests.kit.network import Go, Network, Octets
 from tests.kit.waiting import PATIENCE, until
 
 TYPE = "test.words"
@@ -51,11 +50,6 @@ def read(found: OwnDocument[Words]) -> tuple[str, ...]:
 
 def add(found: OwnDocument[Words], *words: str) -> None:
     run(found.change(adding(*words)))
-
-
-def beside(provider: ServerProvider, new_provider: NewProvider) -> ServerProvider:
-    """Return another device of the same user."""
-    return new_provider(provider.getKeyRing().result(PATIENCE))
 
 
 def containers(provider: ServerProvider) -> list[uuid.UUID]:

@@ -3,11 +3,12 @@
 import uuid
 from typing import Any
 
-from scbroker import Group, GroupRole, MemberRole, ServerProvider
+from scbroker import AccessLevel, ContainerAccessLevel, Group, GroupRole, MemberRole, ServerProvider
 from tests.client.conftest import id_of
 from tests.kit.waiting import PATIENCE
 
 READER, WRITER, SHARER = GroupRole
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 def team(owner: ServerProvider, *members: Any, **options: Any) -> Group:
@@ -21,6 +22,14 @@ def accepted(group: Group, *members: ServerProvider) -> Group:
     for member in members:
         member.acceptGroup(group).result(PATIENCE)
     return group
+
+
+def shared(
+    owner: ServerProvider, *groups: Group | uuid.UUID, content: bytes = b"content"
+) -> uuid.UUID:
+    """A container of the owner that the groups can do everything with."""
+    levels = [AccessLevel(each, OWNER) for each in (id_of(owner), *groups)]
+    return owner.createContainer(content, {"name": "x"}, levels, "box").result(PATIENCE).id
 
 
 def roles(provider: ServerProvider, group: Group) -> dict[uuid.UUID, GroupRole]:

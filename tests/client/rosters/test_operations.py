@@ -14,6 +14,7 @@ from tests.client.rosters.conftest import (
     managers,
     roles,
     seen,
+    shared,
     team,
 )
 from tests.kit.both_engines import both_engines
@@ -85,14 +86,13 @@ def test_a_member_reads_through_the_group_and_a_removed_one_does_not(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     group = accepted(team(alice, bob, carol), bob, carol)
-    levels = [AccessLevel(id_of(alice), 511), AccessLevel(group, 511)]
-    made = alice.createContainer(b"ours", None, levels).result(PATIENCE)
-    assert bob.getContainerContent(made.id).result(PATIENCE) == b"ours"
+    made = shared(alice, group)
+    assert bob.getContainerContent(made).result(PATIENCE) == b"content"
     alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE)
-    refusal(bob.getContainerContent(made.id), BrokerError.notFoundError)
-    carol.updateContainerContent(made.id, b"theirs").result(PATIENCE)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == b"theirs"
-    refusal(bob.getContainerContent(made.id), BrokerError.notFoundError)
+    refusal(bob.getContainerContent(made), BrokerError.notFoundError)
+    carol.updateContainerContent(made, b"theirs").result(PATIENCE)
+    assert alice.getContainerContent(made).result(PATIENCE) == b"theirs"
+    refusal(bob.getContainerContent(made), BrokerError.notFoundError)
 
 
 @both_engines
@@ -254,10 +254,7 @@ def test_renewing_gives_every_container_of_the_group_another_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     group = accepted(team(alice, bob, carol), bob, carol)
-    levels = [AccessLevel(id_of(alice), 511), AccessLevel(group, 511)]
-    made = [
-        alice.createContainer(b"%d" % n, {"n": n}, levels).result(PATIENCE).id for n in range(3)
-    ]
+    made = [shared(alice, group, content=b"%d" % n) for n in range(3)]
     done: list[int] = []
     removed = alice.removeGroupMembers(
         group, id_of(bob), renew=True, progress=lambda n, _: done.append(n)
@@ -279,8 +276,7 @@ def test_a_group_takes_the_place_of_another(
 ) -> None:
     old = accepted(team(alice, MemberRole(id_of(bob), SHARER)), bob)
     new = accepted(team(bob, carol), carol)
-    levels = [AccessLevel(id_of(alice), 511), AccessLevel(old, 511)]
-    made = alice.createContainer(b"ours", None, levels).result(PATIENCE).id
+    made = shared(alice, old, content=b"ours")
     replaced = bob.replaceGroup(old, new).result(PATIENCE)
     assert (replaced.renewed, replaced.failed) == (1, [])
     assert bob.replaceGroup(old, new).result(PATIENCE).renewed == 0

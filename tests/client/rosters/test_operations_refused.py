@@ -1,9 +1,7 @@
 """Calls about groups that are refused, by the client before anything is sent or by the broker."""
 
-import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from scbroker import (
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import READER, accepted, seen, team
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, lost, refused
+from tests.kit.network import Network, after, lost, refused
 from tests.kit.waiting import PATIENCE
 
 Users = Callable[[int], list[KeyRing]]
@@ -104,17 +102,10 @@ def test_a_departure_is_signed_again_for_a_changed_membership(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     group = accepted(team(alice, bob), bob)
-    user = id_of(bob)
-    left = [GroupRole.Reader]
-
-    async def change_first(go: Go) -> Any:
-        if left:
-            changing = alice.setGroupRoles(group, MemberRole(user, left.pop()))
-            await asyncio.get_running_loop().run_in_executor(None, changing.result, PATIENCE)
-        return await go()
-
+    role = MemberRole(id_of(bob), GroupRole.Reader)
     with Network() as network:
-        network.treat("POST", "/departure", change_first)
+        change = after(lambda: alice.setGroupRoles(group, role).result(PATIENCE))
+        network.treat("POST", "/departure", change)
         bob.leaveGroup(group).result(PATIENCE)
         assert len(network.those("POST", "/departure")) == 2
     assert seen(bob, group) is None
@@ -126,13 +117,8 @@ def test_an_owner_does_not_leave_if_the_only_other_owner_steps_down_meanwhile(
     group = accepted(team(alice, bob, carol), bob, carol)
     owners = [GroupManager(id_of(each), owner=True) for each in (alice, bob)]
     alice.setGroupManagers(group, owners).result(PATIENCE)
-
-    async def step_down_first(go: Go) -> Any:
-        stepping_down = alice.setGroupManagers(group, owners[1:])
-        await asyncio.get_running_loop().run_in_executor(None, stepping_down.result, PATIENCE)
-        return await go()
-
     with Network() as network:
-        network.treat("POST", "/departure", step_down_first)
+        step_down = after(lambda: alice.setGroupManagers(group, owners[1:]).result(PATIENCE))
+        network.treat("POST", "/departure", step_down)
         refusal(bob.leaveGroup(group), BrokerError.invalidArgumentError, "the only owner")
         assert len(network.those("POST", "/departure")) == 1

@@ -18,9 +18,8 @@ from scbroker import (
 from scbroker.wire.containers import ContainerList
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import SHARER, accepted, team
-from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
-from tests.kit.network import Network, refused
+from tests.kit.network import Network, lying, refused
 from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel

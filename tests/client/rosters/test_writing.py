@@ -9,9 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import (
-    AccessLevel,
     BrokerError,
-    ContainerAccessLevel,
     Group,
     GroupManager,
     GroupRole,
@@ -22,22 +20,28 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import record_hash
 from scbroker.records.roster import LAST_EPOCH
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import ContainerView, RecordReceipt, RecordRequest
 from scbroker.wire.rosters import GroupState
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import READER, SHARER, accepted, managers, roles, seen, team
-from tests.client.test_lying_broker import lying
+from tests.client.rosters.conftest import (
+    READER,
+    SHARER,
+    accepted,
+    managers,
+    roles,
+    seen,
+    shared,
+    team,
+)
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, Treatment, lost, refused
+from tests.kit.network import Go, Network, Octets, after, lost, lying, refused
 from tests.kit.waiting import PATIENCE
 
 Users = Callable[[int], list[KeyRing]]
-EVERYTHING = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 @pytest.fixture
@@ -53,18 +57,6 @@ def records(network: Network) -> list[RecordRequest]:
         for each in network.sent
         if each.method == "PUT" and "/records/" in each.path
     ]
-
-
-def after(change: Callable[[], object]) -> Treatment:
-    """The first request arrives when somebody else has made this change."""
-    left = [change]
-
-    async def treat(go: Go) -> Octets:
-        if left:
-            await asyncio.get_running_loop().run_in_executor(None, left.pop())
-        return await go()
-
-    return treat
 
 
 def managed(alice: ServerProvider, *others: ServerProvider, **options: Any) -> Group:
@@ -292,8 +284,7 @@ def test_a_group_that_another_device_deletes_at_the_same_time_is_deleted_once(
 ) -> None:
     """A container names the group, so that the broker keeps the other tombstone."""
     group = team(alice)
-    levels = [AccessLevel(id_of(alice), EVERYTHING), AccessLevel(group, EVERYTHING)]
-    alice.createContainer(b"ours", accessLevels=levels).result(PATIENCE)
+    shared(alice, group)
     with Network() as network:
         network.treat(
             "PUT", "/records/2", after(lambda: fellow.deleteGroup(group).result(PATIENCE))
@@ -351,8 +342,7 @@ def test_a_writer_raises_an_epoch_that_the_broker_calls_owed_only_if_it_is(
 ) -> None:
     bob = new_provider(True)
     group = accepted(team(alice, bob), bob)
-    levels = [AccessLevel(id_of(alice), EVERYTHING), AccessLevel(group, EVERYTHING)]
-    made = alice.createContainer(b"old", None, levels).result(PATIENCE).id
+    made = shared(alice, group)
     alice.getContainer(made).result(PATIENCE)
 
     def owe(view: ContainerView) -> ContainerView:

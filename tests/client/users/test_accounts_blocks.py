@@ -16,8 +16,8 @@ from scbroker import (
 )
 from scbroker.wire.users import BlockedUsers
 from tests.client.conftest import id_of, refusal
-from tests.client.test_lying_broker import lying
 from tests.kit.fixtures import NewProvider
+from tests.kit.network import lying
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions

@@ -8,15 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyType, Promise, ServerProvider
-from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import parse_record
 from scbroker.wire.users import KeyFileState
 from tests.client.conftest import REMINDER, id_of
-from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, lost
+from tests.kit.network import Network, lost, lying
 from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
@@ -198,7 +196,7 @@ STATE_LIES: dict[str, tuple[Callable[[Any], Any], type[BrokerError]]] = {
     "a generation of nobody's":
         (lambda state: replace(state, generation=0, hash=None), BrokerError.rollbackError),
     "other bytes of the same generation":
-        (lambda state: replace(state, hash=sha256(b"other")), BrokerError.forkError),
+        (lambda state: replace(state, hash=bytes(32)), BrokerError.forkError),
     "a generation that nobody reaches":
         (lambda state: replace(state, generation=2**40), BrokerError.brokerFaultError),
     "the last generation that there is":

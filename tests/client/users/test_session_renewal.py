@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,12 +33,6 @@ class Held:
         if self.fails:
             raise BrokerError.unreachableError("There is no broker.")
         return await go()
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    with Network() as network:
-        yield network
 
 
 def begin(alice: ServerProvider, count: int) -> list[Promise[Any]]:
