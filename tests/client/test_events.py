@@ -1,10 +1,7 @@
 """The event log through the provider: five filters, paging inside, nothing missed and nothing doubled."""
 
 import itertools
-import threading
 import uuid
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -13,7 +10,6 @@ from scbroker import (
     AccessLevel,
     BrokerError,
     ContainerAccessLevel,
-    ContainerEvent,
     ContainerEventType,
     MemoryTrustStore,
     ServerProvider,
@@ -118,52 +114,6 @@ def test_a_log_of_several_pages_comes_whole_and_by_any_range(
         assert [event.id for event in found] == list(range(start, end + 1))
     even = alice.getEvents(containerType="even").result(PATIENCE)
     assert [event.id for event in even] == list(range(2, count + 1, 2))
-
-
-@pytest.mark.long
-@both_engines
-def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
-    new_provider: NewProvider,
-) -> None:
-    reader = new_provider(True)
-    ring = reader.getKeyRing().result(PATIENCE)
-    devices = [reader, new_provider(ring)]
-    writers = [new_provider(True) for _ in range(3)]
-    done = threading.Event()
-
-    def write(writer: ServerProvider) -> int:
-        both = [AccessLevel(id_of(writer), OWNER), AccessLevel(ring.userId, READER)]
-        for _ in range(6):
-            made = writer.createContainer(b"x", accessLevels=both).result(PATIENCE)
-            changes = [
-                writer.updateContainerHeader(made.id, 1),
-                writer.updateContainerContent(made.id, b"y"),
-            ]
-            for change in changes:
-                change.result(PATIENCE)
-        return 6 * 3
-
-    with ThreadPoolExecutor(8) as pool:
-        logs = [pool.submit(lambda d: list(_follow(d, done)), device) for device in devices]
-        try:
-            written = sum(pool.map(write, writers))
-        finally:
-            done.set()
-        first, second = (log.result(PATIENCE) for log in logs)
-    assert [event.id for event in first] == list(range(1, written + 1))
-    assert first == second == list(new_provider(ring).getEvents().result(PATIENCE))
-    assert len({(event.containerId, event.version) for event in first}) == written
-
-
-def _follow(device: ServerProvider, done: threading.Event) -> Iterator[ContainerEvent]:
-    seen = 0
-    while True:
-        finished = done.is_set()
-        page = device.getEvents(startId=seen + 1).result(PATIENCE)
-        yield from page
-        seen += len(page)
-        if finished and not page:
-            return
 
 
 @pytest.mark.long

@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import (
-    Availability,
-    Container,
-    ContainerPage,
-    FileTrustStore,
-    MemoryTrustStore,
-    NewContainer,
-    ServerProvider,
-)
-from scbroker.client.containers import fetching
-from scbroker.client.core.judging import Mark
+from scbroker import Availability, Container, ContainerPage, NewContainer, ServerProvider
 from tests.client.conftest import beside
 from tests.client.test_batches import Note, notes
 from tests.client.test_batches import ids as created
@@ -146,25 +136,6 @@ def test_a_container_that_the_broker_denies_is_in_left_out_of_its_own_page_alone
     assert pages(beside(alice, new_provider))[0].leftOut == []
 
 
-def test_left_out_has_containers_with_revoked_access_and_no_deleted_ones(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    """A tombstone proves the deletion once: a later list does not ask for it again."""
-    withdrawn, deleted = created(alice, notes(2, alice, bob))
-    assert ids(page(bob)) == sorted([withdrawn, deleted])
-    alice.updateContainerAccessLevels(withdrawn).result(PATIENCE)
-    alice.deleteContainer(deleted).result(PATIENCE)
-    before = len(network.those("POST", VIEWS))
-    found = page(bob)
-    assert (ids(found), found.leftOut) == ([], [withdrawn])
-    [_] = network.those("POST", VIEWS)[before:]
-    assert page(bob).leftOut == [withdrawn]
-    mark = bob._session().marks.get(fetching.KIND, deleted.bytes)
-    assert mark is not None
-    assert Mark.decode(mark).deleted
-    assert ids(page(alice)) == [withdrawn]
-
-
 def test_a_container_that_only_the_list_leaves_out_joins_its_page_with_a_warning(
     alice: ServerProvider, broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,22 +173,3 @@ async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerPr
         assert first.id == made[10]
     rest = [each async for each in alice.iterContainers(startAfter=made[99], headers=False)]
     assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
-
-
-@pytest.mark.parametrize("store", ["memory", "file"])
-def test_marks_come_page_by_page_in_the_order_of_their_keys(tmp_path: Any, store: str) -> None:
-    opened = MemoryTrustStore() if store == "memory" else FileTrustStore(tmp_path)
-    marks = opened.open(uuid.UUID(int=1), bytes(32))
-    for number in (5, 1, 4, 2, 3):
-        assert marks.swap("container", bytes([number]), None, b"%d" % number)
-    assert marks.swap("user", bytes([2]), None, b"another kind")
-    assert marks.swap("container", bytes([2]), b"2", b"two")
-    assert marks.page("container", b"", 2) == [(b"\1", b"1"), (b"\2", b"two")]
-    assert marks.page("container", b"\2", 9) == [(b"\3", b"3"), (b"\4", b"4"), (b"\5", b"5")]
-    assert marks.swap("container", b"\0", None, b"0")
-    assert marks.page("container", b"", 1) == [(b"\0", b"0")]
-    assert marks.page("container", b"\5", 1) == marks.page("other", b"", 1) == []
-    if store == "file":
-        again = FileTrustStore(tmp_path).open(uuid.UUID(int=1), bytes(32))
-        assert again.swap("container", b"\6", None, b"of another process")
-        assert marks.page("container", b"\5", 1) == [(b"\6", b"of another process")]

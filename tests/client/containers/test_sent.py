@@ -231,28 +231,6 @@ def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertai
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("is_stored", [False, True])
-def test_an_accepted_head_says_what_became_of_the_changes_up_to_it(
-    alice: ServerProvider, network: Network, is_stored: bool, new_provider: NewProvider
-) -> None:
-    """Otherwise the change would count as confirmed, because its version is not above the mark's."""
-    made = alice.createContainer(b"1").result(PATIENCE)
-    later = Later(BrokerError.rejectedError("no"))
-    network.treat("PUT", RECORD, later.treat)
-    refusal(alice.updateContainerContent(made.id, b"2"), BrokerError)
-    if is_stored:
-        run_here(later.store())
-    other = beside(alice, new_provider)
-    for header in ("x", "y")[is_stored:]:
-        other.updateContainerHeader(made.id, header).result(PATIENCE)
-    heads = alice.resetContainerMark(made.id).result(PATIENCE)
-    assert heads.served.version == 3
-    alice.resetContainerMark(made.id, heads.served).result(PATIENCE)
-    outcome = WriteOutcome.Stored if is_stored else WriteOutcome.NotStored
-    assert changes(alice, made.id) == [SentChange(2, outcome)]
-
-
 def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network: Network) -> None:
     made = alice.createContainer(b"1").result(PATIENCE)
     network.treat("PUT", RECORD, refused(BrokerError.rejectedError("no")))

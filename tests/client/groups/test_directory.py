@@ -16,11 +16,10 @@ from scbroker.wire.groups import GroupList, GroupOutcome, GroupViews
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
-from tests.client.groups.views import changed, changed_membership, in_pages, serve, view_of
-from tests.kit.both_engines import both_engines
+from tests.client.groups.views import changed_membership, in_pages, serve, view_of
 from tests.kit.groups import READER, SHARER
 from tests.kit.groups import Group as Made
-from tests.kit.network import flipped, lying
+from tests.kit.network import lying
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -99,20 +98,6 @@ def test_a_reading_that_was_cut_off_goes_on_from_a_partial_mark(
     assert (found.version, found.partial, found.complete) == (6, False, True)
 
 
-def test_a_record_after_the_mark_needs_its_signature(new_user: NewUser, device: Device) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    store = MemoryTrustStore()
-    members(device(bob, store), team)
-    request = team.follow(alice, name="Other")
-    forged = replace(
-        request, record=replace(request.record, signature=flipped(request.record.signature))
-    )
-    view = view_of(team, [team.requests[0], forged], reader=bob)
-    with lying(serve(view), about=VIEWS):
-        refusal(device(bob, store).getGroupMembers(team.uuid), BrokerError.integrityError)
-
-
 def test_another_group_for_a_pinned_id_is_a_key_substitution(
     new_user: NewUser, device: Device
 ) -> None:
@@ -135,40 +120,6 @@ def test_more_views_than_were_asked_for_are_refused(new_user: NewUser, device: D
     team = Made(alice).created()
     with lying(lambda found: GroupViews(groups=[*found.groups, *found.groups]), about=VIEWS):
         refusal(device(alice).getGroupMembers(team.uuid), BrokerError.brokerFaultError)
-
-
-@both_engines
-def test_a_membership_that_is_denied_without_a_later_epoch_is_a_lie(
-    new_user: NewUser, device: Device
-) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    store = MemoryTrustStore()
-    members(device(bob, store), team)
-    team.tell(alice, team.follow(alice, name="Other"))
-    with lying(changed(membership=None), about=VIEWS):
-        refusal(device(bob, store).getGroupMembers(team.uuid), BrokerError.integrityError, "denies")
-        refusal(device(bob).getGroupMembers(team.uuid), BrokerError.notFoundError)
-    team.tell(alice, team.follow(alice, remove=[bob]))
-    refusal(device(bob, store).getGroupMembers(team.uuid), BrokerError.notFoundError)
-    assert device(bob, store).getGroups().result(PATIENCE) == []
-    team.tell(alice, team.follow(alice, add={bob: READER}))
-    again = device(bob, store)
-    assert bob.ring.userId in members(again, team)
-    with lying(changed(membership=None), about=VIEWS):
-        refusal(again.getGroupMembers(team.uuid), BrokerError.integrityError, "denies")
-
-
-def test_a_list_that_leaves_out_a_group_is_noticed(new_user: NewUser, device: Device) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    provider = device(bob)
-    provider.getGroups().result(PATIENCE)
-    with lying(lambda _: GroupList(groups=[], next=None), about=(GroupList,)):
-        refusal(provider.getGroups(), BrokerError.integrityError, "leaves out")
-        team.tell(alice, team.follow(alice, remove=[bob]))
-        assert provider.getGroups().result(PATIENCE) == []
-        assert provider.getGroups().result(PATIENCE) == []
 
 
 def test_a_list_that_is_not_in_order_is_refused(new_user: NewUser, device: Device) -> None:
@@ -262,19 +213,3 @@ def test_of_a_group_that_the_broker_lists_and_does_not_know_a_device_warns_once_
     provider.getGroups().result(PATIENCE)
     provider.leaveGroup(team.uuid, abandon=True).result(PATIENCE)
     assert warnings(provider) == 0, "the user has left it"
-
-
-def test_a_member_who_is_missing_within_an_epoch_is_noticed(
-    new_user: NewUser, device: Device
-) -> None:
-    """C9: a manager, with the broker, takes the leaf of somebody who keeps the secret."""
-    alice, bob, carol = new_user(), new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER, carol: READER})
-    store = MemoryTrustStore()
-    members(device(bob, store), team)
-    team.took(team.follow(alice, remove=[carol], raises=False))
-    with lying(serve(view_of(team, team.requests, reader=bob)), about=VIEWS):
-        provider = device(bob, store)
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "C9")
-        assert mark(provider, team) == 2
-        assert members(device(bob), team).keys() == {alice.ring.userId, bob.ring.userId}
