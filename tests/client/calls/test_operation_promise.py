@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import concurrent.futures
 import gc
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
@@ -366,3 +367,26 @@ at_the_drain(lambda: (start("let", let()), three.result()))
     assert done.stderr.splitlines() == [
         "The process ends before these had finished: createContainer, logout"
     ]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="on_exit is a function of glibc")
+def test_an_event_after_the_end_of_the_interpreter_does_not_crash_the_process() -> None:
+    """The process ends a second after its interpreter. A handler that runs after the drain still works."""
+    done = run_script(
+        PRELUDE
+        + """
+import atexit, ctypes
+
+atexit.register(lambda: print(start("late", at_once(1)).result()))
+
+async def later():
+    asyncio.get_running_loop().call_later(0.5, print)
+
+start("later", later()).result()
+libc = ctypes.CDLL(None)
+libc.on_exit(ctypes.cast(libc.sleep, ctypes.c_void_p), None)  # it gets the exit status
+sys.exit(1)
+"""
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "1\n", "")

@@ -90,6 +90,9 @@ class IOThread:
         self._running: dict[concurrent.futures.Future[Any], tuple[str, object]] = {}
         self._endless: set[concurrent.futures.Future[Any]] = set()
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._has_drained = False
+        self._more = threading.Event()
+        """Set when there is work for a thread that rests."""
 
     def submit(
         self,
@@ -107,6 +110,7 @@ class IOThread:
             work = tracing.traced(name, work)
         future = asyncio.run_coroutine_threadsafe(work, self._started())
         self._running[future] = (name, owner)
+        self._more.set()
         if endless:
             self._endless.add(future)
         future.add_done_callback(self._done)
@@ -151,6 +155,8 @@ class IOThread:
     def _done(self, future: concurrent.futures.Future[Any]) -> None:
         self._running.pop(future, None)
         self._endless.discard(future)
+        if self._has_drained and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._rest)
 
     def _after_fork(self) -> None:
         """Forget the parent's thread and loop in the child, without touching the shared sockets."""
@@ -169,6 +175,22 @@ class IOThread:
                 _log.warning("The process ends before these had finished: %s", ", ".join(dropped))
         closing = [self.submit("close", resource.close()) for resource in self._closing]
         concurrent.futures.wait(closing, timeout=_CLOSE_SECONDS)
+        self._has_drained = True
+        if self._loop is not None:
+            rests = threading.Event()
+            self._loop.call_soon_threadsafe(self._rest, rests.set)
+            rests.wait(_CLOSE_SECONDS)
+
+    def _rest(self, begin: Callable[[], object] = lambda: None) -> None:
+        """Block the thread at the end of the process, until there is more work.
+
+        uvloop waits outside of Python. If an event woke it after the interpreter has ended, it would crash
+        the process (exit status 139). A thread that waits in Python never wakes then.
+        """
+        begin()
+        while not self._running:
+            self._more.wait()
+            self._more.clear()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
