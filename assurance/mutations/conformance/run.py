@@ -77,11 +77,20 @@ class Run:
         self.campaign = Campaign[Job]([Job([], mutant) for mutant in chosen], is_right)
         self._tries_rows, self._says_all = tries_rows, says_all
         self._at_a_time, self._folder = jobs, folder
+        self._is_mutant = False
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Have every test use the broker's process: no thread of this one goes on in a fork."""
         for item in items:
             item.add_marker(pytest.mark.process)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """End a mutant's test at its first failed subtest: the others may each wait in vain as well.
+
+        Only subtests are logged in a child.
+        """
+        if self._is_mutant and report.failed:
+            pytest.fail("A subtest failed.")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -128,6 +137,7 @@ class Run:
             pid = os.fork()
         if pid:
             return pid
+        self._is_mutant = job.mutant is not None
         try:
             outcome = in_the_child(job, warm_up)
         except BaseException:
