@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import urllib.error
 import uuid
 from collections.abc import Iterator
@@ -13,8 +15,6 @@ import obstore
 import pytest
 
 from assurance.cluster.ceph import ObjectGateway
-from scbroker.crypto.seal import random_bytes
-from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.parts import (
@@ -90,7 +90,8 @@ def put(url: str, body: bytes, method: str = "PUT", **headers: str) -> int:
 
 def hashes_of(sealed: bytes) -> bytes:
     return b"".join(
-        sha256(sealed[at : at + SEALED_SEGMENT]) for at in range(0, len(sealed), SEALED_SEGMENT)
+        hashlib.sha256(sealed[at : at + SEALED_SEGMENT]).digest()
+        for at in range(0, len(sealed), SEALED_SEGMENT)
     )
 
 
@@ -122,7 +123,7 @@ def test_a_content_is_stored_directly_and_can_be_read_directly_or_through_the_br
     scene.begin()
     alice = scene.user()
     story = Story(alice).created()
-    part, sealed = story.seal(Role.Content, alice, random_bytes(9 * SEGMENT), story.key)
+    part, sealed = story.seal(Role.Content, alice, os.urandom(9 * SEGMENT), story.key)
     send(alice, story, part, sealed)
     assert listed(alice, story, part) == [0, 1]
     story.tell(alice, story.follow(alice, content=part))
@@ -191,7 +192,7 @@ def test_reported_hashes_that_differ_from_the_signed_ones_are_refused_at_the_rec
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
     [transfer] = transfers_of(alice, story, part, 0)
     assert put(transfer.url, sealed) == 200
-    report(alice, story, part, (0, transfer.name, random_bytes(32))).expect(204)
+    report(alice, story, part, (0, transfer.name, os.urandom(32))).expect(204)
     story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
     [other] = transfers_of(alice, story, part, 0)
     assert put(other.url, sealed) == 200

@@ -1,5 +1,6 @@
 """Several brokers on one database and one object store behave as one broker."""
 
+import os
 import subprocess
 import sys
 import uuid
@@ -14,7 +15,6 @@ import pytest
 from assurance.cluster.cluster import Cluster
 from assurance.cluster.conftest import Everywhere, NewDevice
 from scbroker import ServerProvider
-from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.client.conftest import PASSPHRASE, PASSWORD
@@ -71,13 +71,13 @@ def test_a_challenge_of_one_broker_can_be_answered_at_another_but_only_once(
 
 
 def test_guesses_at_all_brokers_together_never_exceed_the_limit(cluster: Cluster) -> None:
-    auth = random_bytes(32)
+    auth = os.urandom(32)
     ring = cluster.brokers[0].new_user(auth)
     path = f"/v1/users/{ring.userId}/key-file/open"
 
     def guess(number: int, right: bool = False) -> Answer:
         with Wire(cluster.brokers[number % 3]) as wire:
-            body = {"auth": auth if right else random_bytes(32)}
+            body = {"auth": auth if right else os.urandom(32)}
             return wire.call("POST", path, body, X_Forwarded_For="203.0.113.7")
 
     counts = Counter(answer.status for answer in at_once(guess, range(24)))
@@ -95,7 +95,7 @@ def test_the_throttle_counts_the_address_behind_the_proxy_and_not_a_claimed_one(
     with Wire(cluster) as wire:
         answers = [
             wire.call(
-                "POST", path, {"auth": random_bytes(32)}, X_Forwarded_For=f"203.0.113.{n}"
+                "POST", path, {"auth": os.urandom(32)}, X_Forwarded_For=f"203.0.113.{n}"
             ).status
             for n in range(12)
         ]
@@ -106,7 +106,7 @@ def test_chunks_sent_through_different_brokers_are_one_content(everywhere: Every
     users = everywhere()
     users = as_at(users, users[0])
     story = Story(users[0]).created()
-    plaintext = random_bytes(20 * SEGMENT + 17)
+    plaintext = os.urandom(20 * SEGMENT + 17)
     part, sealed = story.seal(Role.Content, users[0], plaintext, story.key)
     pieces = list(enumerate(chunks_of(sealed)))
     assert len(pieces) == 3
@@ -129,7 +129,7 @@ def test_one_chunk_sent_through_all_brokers_at_once_is_stored_once(everywhere: E
     users = everywhere()
     users = as_at(users, users[0])
     story = Story(users[0]).created()
-    part, sealed = story.seal(Role.Content, users[0], random_bytes(70_000), story.key)
+    part, sealed = story.seal(Role.Content, users[0], os.urandom(70_000), story.key)
     statuses = at_once(lambda user: story.chunk(user, part, 0, sealed).status, users)
     assert statuses == [204] * 3
     story.tell(users[2], story.follow(users[0], content=part))
@@ -142,7 +142,7 @@ def test_of_writers_at_three_brokers_exactly_one_wins_each_version(everywhere: E
     story = Story(users[0]).created()
     winners: Counter[int] = Counter()
     for _ in range(ROUNDS):
-        drafts = [story.follow(user, content=random_bytes(20)) for user in users]
+        drafts = [story.follow(user, content=os.urandom(20)) for user in users]
         answers = at_once(
             lambda n, drafts=drafts: story.send(users[n], drafts[n]),  # type: ignore[misc]
             range(3),

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -56,39 +55,6 @@ def log_in(person: Person, *options: str | Path, status: int = 0, **env: Any) ->
 def another_device(person: Person) -> Person:
     """The same person with another, empty home folder."""
     return Person(person.home.with_name(f"{person.home.name}, second device"), person.broker)
-
-
-@pytest.mark.long
-def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(stranger: Person) -> None:
-    """They are not echoed, and no file has them."""
-    terminal = stranger.at_terminal("register", "--session-folder", "sessions")
-    shown = ""
-    for question, answer in (
-        ("Address of the broker", stranger.broker.url),
-        ("API key: ", str(stranger.broker.api_key)),
-        ("Your name", "Alice"),
-        ("New password: ", PASSWORD),
-        ("New password again: ", PASSWORD),
-        ("New passphrase: ", PASSPHRASE),
-        ("New passphrase again: ", "mistyped Staple 8"),
-        ("They differ", ""),
-        ("New passphrase: ", PASSPHRASE),
-        ("New passphrase again: ", PASSPHRASE),
-    ):
-        terminal.expect_exact(question)
-        shown += str(terminal.before)
-        if answer:
-            terminal.sendline(answer)
-    terminal.expect_exact("fingerprint:")
-    shown += str(terminal.before) + ended(terminal)
-    files = [each for each in stranger.home.rglob("*") if each.is_file()]
-    for each in files:
-        assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
-    for secret in (PASSWORD, PASSPHRASE):
-        assert secret not in shown
-        assert not any(secret.encode() in each.read_bytes() for each in files)
-    assert stranger.json("whoami")["name"] == "Alice"
-    assert stranger.json("keys")
 
 
 def test_without_a_terminal_variables_and_files_have_what_would_be_asked(stranger: Person) -> None:

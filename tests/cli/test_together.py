@@ -1,49 +1,15 @@
-"""Work on many items: errors of one and of all, interruptions, progress."""
+"""Work on many items: an interruption, and where text and items may be cut."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-import typer
 
 from scbroker import ServerProvider, errors
 from scbroker.cli.commands.getting import plain_text
-from scbroker.cli.output import Output
-from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
+from scbroker.cli.together import Together, batches
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
-
-COLUMNS = {"name": "NAME"}
-
-
-def done(name: str) -> list[Outcome]:
-    return [Outcome(name, {"name": name, "status": "done"})]
-
-
-def work(*jobs: Job, done: list[Outcome] | None = None) -> Run:
-    """Run jobs one after the other, as far as threads allow."""
-
-    def given(together: Together, total: Total) -> Iterable[Job]:
-        del together, total
-        return jobs
-
-    run = Run(None, Output(as_json=False, quiet=False))
-    do_each(run, "items", 1, given, COLUMNS, done or [])
-    return run
-
-
-def test_an_item_that_fails_is_a_line_and_gives_the_status_and_the_others_are_done(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    missing = Outcome("b", errors.NotFoundError("It is missing."))
-    run = work(lambda: done("a"), lambda: [missing], lambda: done("c"))
-    shown = capsys.readouterr()
-    assert sorted(shown.out.splitlines()) == ["a", "c"]
-    assert shown.err == "scbroker: b: It is missing.\n2 done.\n"
-    with pytest.raises(typer.Exit) as end:
-        run.end()
-    assert end.value.exit_code == 3
 
 
 def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(

@@ -15,9 +15,6 @@ from scbroker.wire.containers import (
     ListRequest,
     RecordsAnswer,
     RecordsRequest,
-    ViewRequest,
-    ViewsAnswer,
-    ViewsRequest,
 )
 from scbroker.wire.parts import Chunks
 from tests.kit.brokers import Answer, BrokerProcess, clock
@@ -39,7 +36,6 @@ from tests.kit.writers import (
 from tests.kit.writers import READER as MAY_READ
 from tests.kit.writers import WRITER as MAY_WRITE
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_accounts_blocks import block
 
 LIST = "/v1/containers/list"
 
@@ -94,21 +90,6 @@ def test_a_view_proves_the_authors_membership_whether_or_not_it_was_read_before(
     assert after.headMembership == first.headMembership
     [state] = after.groupChains
     assert (state.version, state.epoch) == (2, 1)
-
-
-def test_without_via_the_broker_serves_a_view_through_an_accepted_group(scene: Scene) -> None:
-    story, group = scene.story, scene.group
-    get(scene.writer, story.path, None).expect(404, "not-found")
-    group.accept(scene.writer).expect(204)
-    assert view(scene.writer, story).via == group.group_id
-    assert view(scene.owner, story).via is None
-    message = ViewsRequest(views=[ViewRequest(containerId=str(story.uuid))])
-    answer = scene.writer.wire.call("POST", "/v1/batches/views", message).expect(200)
-    [outcome] = answer.message(ViewsAnswer).views
-    assert outcome.view is not None
-    assert outcome.view.via == group.group_id
-    group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.writer]))
-    get(scene.writer, story.path, None).expect(404, "not-found")
 
 
 def test_of_several_groups_the_broker_takes_the_one_that_leaves_most_permissions(
@@ -181,12 +162,6 @@ def _after_departure(scene: Scene, _: NewUser) -> tuple[User, Any]:
     return scene.writer, scene.story.follow(scene.writer, content=b"new", via=scene.group)
 
 
-def _old_entry(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
-    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, key_index=0)}
-    return scene.owner, scene.story.follow(scene.owner, grants=grants)
-
-
 def _expired(scene: Scene, _: NewUser) -> tuple[User, Any]:
     grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, clock() + 3_000_000)}
     scene.story.tell(scene.owner, scene.story.follow(scene.owner, grants=grants))
@@ -218,22 +193,12 @@ def _through_deleted(scene: Scene, _: NewUser) -> tuple[User, Any]:
     return scene.owner, scene.story.follow(scene.owner, content=b"new", via=via)
 
 
-def _blocked_manager(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
-    manager = new_user()
-    other = Group(manager).created()
-    block(manager, scene.owner).expect(204)
-    grants: Grants = {scene.owner: OWNER, other: MAY_READ}
-    return scene.owner, scene.story.follow(scene.owner, grants=grants)
-
-
 REFUSALS: dict[str, Refusal] = {
     "a member who has left": Refusal("not-found", _after_departure),
     "a group whose entry has expired": Refusal("not-found", _expired),
     "a deleted group": Refusal("not-found", _through_deleted),
     "an unknown group in the list": Refusal("not-found", _unknown_group),
     "a deleted group that was not in the list": Refusal("not-found", _deleted_group),
-    "a manager who has blocked the author": Refusal("blocked", _blocked_manager),
-    "an old epoch in an entry": Refusal("stale-keys", _old_entry),
 }
 
 

@@ -9,10 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import Role
-from scbroker.server.containers import tombstones
-from scbroker.server.parts import sweeping
-from scbroker.server.users import deletion
-from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
@@ -124,7 +120,7 @@ class Walk:
             self.stories.remove(found)
 
     def sweep(self) -> None:
-        beside(self.broker, sweeping.sweep)
+        admin(self.broker, "sweep").expect(0)
 
     def age(self) -> None:
         """Let what is due later be due now."""
@@ -140,8 +136,7 @@ class Walk:
             for found in list(self.stories):
                 if gone in found[1]:
                     self.stories.remove(found)
-            beside(self.broker, deletion.finish)
-            beside(self.broker, tombstones.finish)
+            self.sweep()
             self.users.append(self._new_user())
 
 

@@ -51,20 +51,6 @@ async def test_the_waiting_requests_of_one_user_are_limited() -> None:
         (await acquiring)()
 
 
-def test_unread_responses_are_bounded_for_each_user_separately() -> None:
-    process = LargeBodies(1)
-    release = process.count_unread(b"a", 10 * MIB)
-    for _ in range(3):
-        with pytest.raises(OverloadedError, match="read them"):
-            process.count_unread(b"a", 7 * MIB)
-    others = [process.count_unread(b"b", 8 * MIB), process.count_unread(b"b", 8 * MIB)]
-    release()
-    process.count_unread(b"a", 7 * MIB)
-    for other in others:
-        other()
-    process.count_unread(b"b", 16 * MIB)
-
-
 def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
     process = LargeBodies(1)
     release = process.count_unread(b"a", 20 * MIB)

@@ -1,5 +1,6 @@
 """Appending records: what is taken, what is refused, and with which word (container.md, 7 and 10)."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Link, Role, sealed_size
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 from tests.kit.brokers import BrokerProcess, clock
@@ -83,7 +83,7 @@ def _shorter(request: RecordRequest) -> RecordRequest:
 
 CASES: dict[str, tuple[str, Make]] = {
     "a record that breaks a rule":
-        ("rejected", lambda t: t.story.follow(t.alice, link=Link(1, random_bytes(32)))),
+        ("rejected", lambda t: t.story.follow(t.alice, link=Link(1, os.urandom(32)))),
     "a list without one of its entries": ("rejected", lambda t: _shorter(
         t.story.follow(t.alice, grants={t.alice: OWNER, t.bob: READER}))),
     "a key index that is not the latest": ("stale-keys", lambda t: t.story.follow(

@@ -18,7 +18,6 @@ from tests.kit.quotas import leave_free
 from tests.kit.tables import query
 from tests.kit.writers import MINUTE, OWNER, Story, User, delete_user, rotate
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_accounts_blocks import block
 
 
 class Team(NamedTuple):
@@ -171,30 +170,10 @@ def test_the_leaf_of_a_manager_who_left_stays_until_an_owner_drops_it(
     group.tell(team.owner, replace(dropped, departures=1))
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("who", ["deleted", "a group"])
-def test_a_leaf_of_a_deleted_user_or_of_a_group_is_not_found(
-    who: str, team: Team, unchanged: Unchanged
-) -> None:
-    stranger, other = team.other, Group(team.owner).created()
-
-    class Named(User):
-        @property
-        def name(self) -> bytes:
-            return other.name
-
-    if who == "deleted":
-        delete_user(stranger).expect(204)
-    else:
-        stranger = Named(stranger.ring, stranger.wire)
-    request = team.group.follow(team.owner, add={stranger: READER})
-    refused(unchanged, lambda: team.group.send(team.owner, request), "not-found")
-
-
-def test_a_user_who_has_blocked_the_author_is_not_added(team: Team, unchanged: Unchanged) -> None:
-    block(team.other, team.owner).expect(204)
+def test_a_leaf_of_a_deleted_user_is_not_found(team: Team, unchanged: Unchanged) -> None:
+    delete_user(team.other).expect(204)
     request = team.group.follow(team.owner, add={team.other: READER})
-    refused(unchanged, lambda: team.group.send(team.owner, request), "blocked")
+    refused(unchanged, lambda: team.group.send(team.owner, request), "not-found")
 
 
 @pytest.mark.sampled

@@ -4,11 +4,9 @@ import uuid
 
 import pytest
 
-from scbroker.errors import InvalidArgumentError
-from scbroker.server.settings import load_settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
-from tests.kit.ageing import AGO, DAY, age, drop_old_events
+from tests.kit.ageing import AGO, age, drop_old_events
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
@@ -114,14 +112,6 @@ def write_rows(broker: BrokerProcess, user: User, count: int, date: int) -> None
         values = [own, own, own] * some
         places = ", ".join([row] * some)
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
-
-
-@pytest.mark.parametrize("seconds", ["-1", "1", "86399"])
-def test_events_are_kept_for_a_day_at_least(seconds: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"(?i)event_retention_seconds"):
-        load_settings({"SCBROKER_EVENT_RETENTION_SECONDS": seconds})
-    kept = load_settings({"SCBROKER_EVENT_RETENTION_SECONDS": str(DAY)})
-    assert kept.event_retention_seconds == DAY
 
 
 def test_of_a_deleted_user_nothing_says_how_many_events_there_were(

@@ -1,9 +1,10 @@
 """Registration, KeyFiles, reminders and key records, as a stranger's program would ask for them."""
 
+import os
+
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
@@ -16,7 +17,7 @@ from tests.server.conftest import NewUser, Unchanged, at_once
 
 def _registration(ring: KeyRing, **changes: object) -> u.Registration:
     records = [SignedObject.of(signed) for signed in ring.first_records(clock())]
-    message = u.Registration(keyRecords=records, keyFile=b"key file", auth=random_bytes(32))
+    message = u.Registration(keyRecords=records, keyFile=b"key file", auth=os.urandom(32))
     return replace(message, **changes)
 
 
@@ -28,7 +29,7 @@ def test_another_registration_of_the_same_user_finds_the_id_taken(
     wire.call("POST", "/v1/users", message).expect(201)
     others = [
         replace(message, keyFile=b"another"),
-        replace(message, auth=random_bytes(32)),
+        replace(message, auth=os.urandom(32)),
         replace(message, reminder="another"),
         replace(message, keyRecords=_registration(ring).keyRecords),
     ]
@@ -53,7 +54,7 @@ def test_a_registration_for_another_origin_is_refused_before_anything_is_stored(
 
 
 def test_neither_auth_nor_token_stand_in_the_database(broker: BrokerProcess, wire: Wire) -> None:
-    auth, ring = random_bytes(32), KeyRing.generate()
+    auth, ring = os.urandom(32), KeyRing.generate()
     wire.register(ring, auth=auth).expect(201)
     wire.log_in(ring)
     assert wire.token is not None
@@ -100,7 +101,7 @@ def _many_records(broker: BrokerProcess, ring: KeyRing) -> None:
 
 def _guess(wire: Wire, ring: KeyRing, auth: bytes | None = None, **headers: str) -> Answer:
     path = f"/v1/users/{ring.userId}/key-file/open"
-    return wire.call("POST", path, {"auth": auth or random_bytes(32)}, **headers)
+    return wire.call("POST", path, {"auth": auth or os.urandom(32)}, **headers)
 
 
 @pytest.mark.long
@@ -139,5 +140,5 @@ def test_a_device_pass_outlasts_a_change_of_credentials(start_broker: StartBroke
         message = authorized(alice, storing(alice, endOtherSessions=True))
         store(alice, message).expect(204)
         for status in (401, 429):
-            wire.open_key_file(ring.userId, random_bytes(32)).expect(status)
+            wire.open_key_file(ring.userId, os.urandom(32)).expect(status)
         wire.open_key_file(ring.userId, message.auth, wire.device_pass).expect(200)

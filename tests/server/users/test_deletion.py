@@ -14,14 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.keys import KeyRing
-from scbroker.records.container_record import Part, Role
+from scbroker.records.container_record import Role
 from scbroker.records.key_record import RETIRED, KeyChain
 from scbroker.server.storage.tables import metadata
 from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
-from scbroker.wire.codec import decode, encode
-from scbroker.wire.containers import ContainerView
 from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
@@ -133,31 +131,6 @@ def _objects(broker: BrokerProcess, *stories: Story) -> set[bytes]:
 def _with_large(story: Story, user: User, grants: Grants | None = None, **options: Any) -> Story:
     story.tell(user, story.begin(grants, content=story.upload(user, bytes(LARGE)), **options))
     return story
-
-
-def _part_path(story: Story, part: Part, what: str) -> str:
-    return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
-
-
-def _everything(user: User, story: Story) -> tuple[dict[str, int], list[bytes]]:
-    """How far the keys of its authors go, and all else that this user is served of a container."""
-    version = story.head.version
-    paths = [
-        f"{story.path}?header=1&content=1",
-        f"{story.path}?since=1",
-        f"{story.path}/governing?from=1&to={version}",
-    ]
-    if not story.head.tombstone:
-        paths.append(f"{story.path}/records?from=1&count=1000")
-    if not story.head.tombstone and story.head.content is not None:
-        paths += [
-            _part_path(story, story.head.content, "hashes"),
-            _part_path(story, story.head.content, "segments?first=0&count=1"),
-        ]
-    bodies = [user.wire.call("GET", path).expect(200).body for path in paths]
-    views = [decode(ContainerView, body) for body in bodies[:2]]
-    chains = {state.userId: state.sequence for view in views for state in view.keyChains}
-    return chains, [encode(replace(view, keyChains=[])) for view in views] + bodies[2:]
 
 
 @dataclass(frozen=True)
@@ -297,18 +270,6 @@ def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World
     ]
     assert {event.version for event in now if event.containerId in purged} == {0}
     assert len(log) > 9
-
-
-@pytest.mark.long
-def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) -> None:
-    """But for the record that closes the user's key chain."""
-    before = {name: _everything(user, story) for name, (story, user) in world.others.items()}
-    delete_user(world.alice).expect(204)
-    for name, (story, user) in world.others.items():
-        chains, served = before[name]
-        if world.alice.id in chains:
-            chains[world.alice.id] += 1
-        assert _everything(user, story) == (chains, served), name
 
 
 @pytest.mark.long

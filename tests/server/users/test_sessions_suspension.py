@@ -3,13 +3,13 @@
 Spec: docs/spec/protocol.md, section 3. `tests.server.admin.test_users` tests the commands.
 """
 
+import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scbroker.crypto.seal import random_bytes
 from scbroker.wire import users as u
 from scbroker.wire.codec import MESSAGE
 from tests.kit.brokers import Answer, BrokerProcess, Wire
@@ -48,7 +48,7 @@ def test_only_a_proof_of_the_passphrase_or_the_key_discloses_a_suspension(
         message = wire.log_in_request(alice.ring)
         forged = u.SessionRequest(statement=message.statement, signature=other.signature)
         answers = [
-            wire.open_key_file(alice.ring.userId, random_bytes(32)).expect(401, "credentials"),
+            wire.open_key_file(alice.ring.userId, os.urandom(32)).expect(401, "credentials"),
             wire.call("POST", "/v1/sessions", forged).expect(401, "challenge"),
             wire.call("GET", f"/v1/users/{alice.id}/reminder").expect(200),
         ]
@@ -130,13 +130,13 @@ def test_a_write_that_began_before_the_suspension_delays_only_the_end_of_the_com
     chunk = f"{story.path}/parts/{uuid.uuid4()}/chunks/0"
     octets = {"Content-Type": "application/octet-stream"}
     with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "parts") as wait_for:
-        writing = pool.submit(alice.wire.send, "PUT", chunk, random_bytes(4096), octets)
+        writing = pool.submit(alice.wire.send, "PUT", chunk, os.urandom(4096), octets)
         wait_for(1)
         suspending = pool.submit(suspend, broker, alice)
         wait_for(2)
         log_in(again).expect(403, "suspended")
         again.wire.call("GET", "/v1/key-file").expect(401, "session")
-        again.wire.send("PUT", chunk, random_bytes(4096), octets).expect(401, "session")
+        again.wire.send("PUT", chunk, os.urandom(4096), octets).expect(401, "session")
         assert not suspending.done()
     suspending.result(PATIENCE).expect(0)
     assert count_rows(broker.database_url, "pending_blobs") == 1
