@@ -1,9 +1,7 @@
 """followEvents over a real broker: each event once and in order, across failures of all kinds."""
 
-import asyncio
 import concurrent.futures
 import datetime as dt
-import itertools
 import logging
 import threading
 import uuid
@@ -30,7 +28,7 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
-from tests.kit.network import Go, Network, Octets, refused
+from tests.kit.network import Go, Network, Octets, overtaken, refused
 from tests.kit.owners import change
 from tests.kit.waiting import PATIENCE, until, wait_until
 
@@ -72,22 +70,15 @@ def test_events_come_as_they_happen_each_once_and_in_order(alice: ServerProvider
 
 
 def test_a_page_that_arrives_after_a_later_one_was_read_is_no_rollback(
-    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
+    alice: ServerProvider, network: Network
 ) -> None:
     """Another operation or program reads newer events while the page is on its way."""
-    wait, pages = session.Session.wait, itertools.count()
 
     def read_more() -> None:
         create(alice)
         alice.getEvents().result(PATIENCE)
 
-    async def overtaken(*args: Any) -> Octets:
-        page = await wait(*args)
-        if next(pages) == 0:
-            await asyncio.to_thread(read_more)
-        return page
-
-    monkeypatch.setattr(session.Session, "wait", overtaken)
+    network.treat("GET", "/v1/events", overtaken(read_more))
     create(alice)
     with alice.followEvents(1) as stream:
         assert ids(take(stream, 2)) == [1, 2]

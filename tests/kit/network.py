@@ -147,6 +147,19 @@ def after(act: Callable[[], object]) -> Treatment:
     return treat
 
 
+def overtaken(act: Callable[[], object]) -> Treatment:
+    """The first answer arrives when somebody else has done this."""
+    left = [act]
+
+    async def treat(go: Go) -> Octets:
+        answer = await go()
+        if left:
+            await asyncio.to_thread(left.pop())
+        return answer
+
+    return treat
+
+
 @contextmanager
 def lying(
     lie: Callable[[Any], Any], about: tuple[type, ...] = (ContainerView,)

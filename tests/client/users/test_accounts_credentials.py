@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from msgspec.structs import replace
 from scbroker import BrokerError, KeyType, Promise, ServerProvider
 from scbroker.records.container_record import parse_record
 from scbroker.wire.users import KeyFileState
-from tests.client.conftest import REMINDER, id_of
+from tests.client.conftest import REMINDER, beside, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, lost, lying
+from tests.kit.network import Network, lost, lying, overtaken
 from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
@@ -222,3 +223,18 @@ def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_
             assert network.those("PUT", KEY_FILE) == []
     assert ring_of(alice) is ring
     assert alice.needToSyncAccount(ring.userId, key_file).result(PATIENCE) is False
+
+
+def test_keys_that_another_program_has_read_again_meanwhile_are_no_rollback(
+    alice: ServerProvider, new_provider: NewProvider, network: Network, tmp_path: Path
+) -> None:
+    """Both have one trust store; one reads newer keys while the answer to the other is on its way."""
+    one, two = (beside(alice, new_provider, trustStore=tmp_path) for _ in range(2))
+    bob = new_provider(True)
+
+    def read_newer() -> None:
+        change(bob, compromised=True).result(PATIENCE)
+        assert len(two.getPublicKeys(id_of(bob)).result(PATIENCE)) == 4
+
+    network.treat("POST", "/v1/key-records", overtaken(read_newer))
+    assert len(one.getPublicKeys(id_of(bob)).result(PATIENCE)) == 4

@@ -212,7 +212,9 @@ class Directory:
             return None
         return max((key for key in keys if key.active), key=lambda key: key.index, default=None)
 
-    async def _fetch(self, wanted: list[uuid.UUID]) -> dict[uuid.UUID, KeyChain]:
+    async def _fetch(
+        self, wanted: list[uuid.UUID], *, again: bool = False
+    ) -> dict[uuid.UUID, KeyChain]:
         """Ask for the new records of each user, in as many requests as it takes, and verify them."""
         if not wanted:
             return {}
@@ -226,11 +228,17 @@ class Directory:
                     raise errors.TooLargeError(
                         f"These users have more than {_MOST} key records: name fewer users at once."
                     )
-        found = {
-            user: self._accept(user, bases[user], received[user])
-            for user in wanted
-            if bases[user] is not None or received[user] or user not in self._deleted
-        }
+        try:
+            found = {
+                user: self._accept(user, bases[user], received[user])
+                for user in wanted
+                if bases[user] is not None or received[user] or user not in self._deleted
+            }
+        except errors.RollbackError:
+            if again:
+                raise
+            # Another program may have read newer records while these were on their way.
+            return await self._fetch(wanted, again=True)
         self._forget_oldest()
         return found
 
