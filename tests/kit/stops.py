@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import pytest
@@ -23,8 +23,6 @@ from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.wire.codec import APPLICATION_HEADER
 from tests.kit.impatience import be_impatient
-
-_ACTS: Final = ("/records", "/departure")
 
 
 class Step(NamedTuple):
@@ -52,14 +50,10 @@ class Stops:
     """The requests of a program until it is stopped; from then on none gets through.
 
     With `act`, that happens instead, and the program sends on: for brokers that are killed and come back.
-    With `acts_only`, only requests count that append records or departures.
     """
 
-    def __init__(
-        self, application: str, step: Step, act: Act | None = None, *, acts_only: bool = False
-    ) -> None:
+    def __init__(self, application: str, step: Step, act: Act | None = None) -> None:
         self.application, self.step, self.act = application, step, act
-        self.acts_only = acts_only
         self.sent = 0
         self.stopped = False
         self._patched = pytest.MonkeyPatch()
@@ -75,8 +69,7 @@ class Stops:
 
             if unquote(headers[APPLICATION_HEADER]) != stops.application:
                 return await go()
-            is_act = method != "GET" and any(each in url for each in _ACTS)
-            return await stops.treat(go, is_act=is_act)
+            return await stops.treat(go)
 
         self._patched.setattr(Requests, "_once", once)
         if self.act is None:
@@ -86,14 +79,13 @@ class Stops:
     def __exit__(self, *_: object) -> None:
         self._patched.undo()
 
-    async def treat(self, go: Callable[[], Awaitable[Octets]], *, is_act: bool) -> Octets:
+    async def treat(self, go: Callable[[], Awaitable[Octets]]) -> Octets:
         if self.stopped:
             if self.act is None:
                 raise BrokerError.unreachableError("The program was stopped.")
             return await go()
-        counts = is_act or not self.acts_only
-        self.sent += counts
-        if not counts or self.sent != self.step.number:
+        self.sent += 1
+        if self.sent != self.step.number:
             return await go()
         self.stopped = True
         if self.step.answered:

@@ -17,7 +17,7 @@ from scbroker.client.containers import sent
 from tests.client.conftest import PASSPHRASE, PASSWORD, beside, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, refused
+from tests.kit.network import Network, after, refused
 from tests.kit.waiting import PATIENCE, until
 
 RECORD = "/records/2"
@@ -122,15 +122,7 @@ def test_a_conflict_with_another_member_says_that_nothing_is_stored(
     """The broker's word is not enough: the client reads which record has the version."""
     made = alice.createContainer(b"1").result(PATIENCE)
     other = beside(alice, new_provider)
-    overtaken = list[int]()
-
-    async def overtake(go: Go) -> bytes:
-        if not overtaken:
-            overtaken.append(1)
-            await other.updateContainerContent(made.id, b"theirs")
-        found: bytes = await go()
-        return found
-
+    overtake = after(lambda: other.updateContainerContent(made.id, b"theirs").result(PATIENCE))
     network.treat("PUT", RECORD, overtake)
     error = refusal(alice.updateContainerContent(made.id, b"mine", ifVersion=1), BrokerError)
     assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
