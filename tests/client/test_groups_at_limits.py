@@ -146,7 +146,7 @@ def test_beside_100_000_containers_a_change_of_members_writes_one_record_and_two
     assert written == [2, 4, 0, 0], "an event for the member and one for the group, each time"
     accepted(group, carol)
     refusal(bob.getContainer(other), BrokerError.notFoundError)
-    assert carol.getContainer(other).result(PATIENCE).content == b"ours"
+    assert carol.getContainer(other).result(PATIENCE).content == b"content"
     carol.updateContainerContent(other, b"hers").result(PATIENCE)
     [found] = carol.listContainers("rare").result(PATIENCE).containers
     assert isinstance(found, Container)
