@@ -372,6 +372,31 @@ def test_threads_that_create_one_name_make_one_container(
     assert files.cat("log/a") in (b"0", b"1", b"2", b"3")
 
 
+def test_threads_that_rename_to_one_name_make_no_second_container_of_it(
+    files: ContainerFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.pipe({"a": b"one", "b": b"two"})
+    read, claimed, claims, others = files._changeable, files.claimed, list[str](), list[Any]()
+
+    def noted(path: str) -> Any:
+        claims.append(path)
+        return claimed(path)
+
+    def read_late(*args: str) -> Any:
+        if not others:
+            others.append(threads.submit(files.mv, "b", "c"))
+            wait_until(lambda: len(claims) == 2 or others[0].done())
+        return read(*args)
+
+    monkeypatch.setattr(files, "claimed", noted)
+    monkeypatch.setattr(files, "_changeable", read_late)
+    with ThreadPoolExecutor(1) as threads:
+        files.mv("a", "c")
+    assert isinstance(others[0].exception(), FileExistsError)
+    files.invalidate_cache()
+    assert (names_of(files, ""), files.cat("c")) == (["b", "c"], b"one")
+
+
 def test_of_several_own_containers_of_a_name_the_newest_is_used_and_none_is_deleted_or_renamed_by_it(
     files: ContainerFileSystem, alice: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -198,7 +198,7 @@ class Listings:
 
     @contextmanager
     def claimed(self, path: str) -> Iterator[None]:
-        """Let no other thread create a container of this name in the block."""
+        """Let no other thread give a container this name in the block."""
         with self._lock:
             claim = self._claims.setdefault(path, threading.Lock())
         with claim:

@@ -396,7 +396,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return target
 
     def claimed(self, path: str) -> AbstractContextManager[None]:
-        """Let no other thread create a container of this name in the block."""
+        """Let no other thread give a container this name in the block."""
         return listings_of(self.provider).claimed(path)
 
     def send(
@@ -432,18 +432,18 @@ class ContainerFileSystem(AbstractFileSystem):
 
     def _rename(self, path: str, new: str) -> None:
         filesystem_path(new)
-        if self._listing().info(new) is not None:
-            raise FileExistsError(errno.EEXIST, "This name exists already", new)
-        [found] = self._changeable(path)
-        header = header_of(found)
-        if header is None and found.hasHeader:
-            raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
-        with self.translated(path):
+        with self.claimed(new), self.translated(path):
+            if self._listing().info(new) is not None:
+                raise FileExistsError(errno.EEXIST, "This name exists already", new)
+            [found] = self._changeable(path)
+            header = header_of(found)
+            if header is None and found.hasHeader:
+                raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
             renamed = header_with(new, header)
             made = self.provider.updateContainerHeader(
                 found.id, renamed, ifVersion=found.version
             ).result()
-        self._note(path, new, made.id, Entry.of(made, made.createdBy))
+            self._note(path, new, made.id, Entry.of(made, made.createdBy))
 
     def _delete(self, paths: list[str]) -> None:
         """Delete the containers of all paths, or none if one of them may not be changed."""
