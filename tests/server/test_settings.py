@@ -1,5 +1,6 @@
 """A broker that cannot start says why, in one line and with exit status 1; what it can, it does."""
 
+import asyncio
 import socket
 import subprocess
 import sys
@@ -7,12 +8,14 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server import commands
 from scbroker.server.settings import Settings, load_settings
+from scbroker.server.storage.database import SqliteDatabase
 from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
@@ -115,6 +118,32 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
     assert said.startswith("scbroker: ")
     assert "database" in said
     assert "secret" not in finished.stderr
+
+
+def test_a_worker_waits_whatever_it_asks_the_database_when_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess
+) -> None:
+    """uvicorn ends the whole broker when one of its workers does not start."""
+    fresh_broker.stop()
+    settings = load_settings(
+        environment(fresh_broker.settings), data_dir=str(fresh_broker.directory)
+    )
+    read, asked = SqliteDatabase.read, 0
+
+    async def gone_every_other_time(self: SqliteDatabase, *args: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked % 2:
+            raise OverloadedError("The broker's database is not reachable.")
+        return await read(self, *args, **options)
+
+    async def work() -> None:
+        broker = await commands.open_broker(settings, frozenset())
+        await broker.database.close()
+
+    monkeypatch.setattr(SqliteDatabase, "read", gone_every_other_time)
+    asyncio.run(work())
+    assert asked == 4
 
 
 @pytest.mark.long

@@ -197,7 +197,7 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
         keys: Keys = await _WAITING.copy()(database.read, lambda c: find_keys(c, settings))
-        objects = await stores.open_objects(settings, database)
+        objects = await _WAITING.copy()(stores.open_objects, settings, database)
     except BaseException:
         await database.close()
         raise
