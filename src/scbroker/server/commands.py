@@ -40,6 +40,7 @@ from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
+from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database, open_database
 from scbroker.server.storage.statements import COUNT_USERS
 from scbroker.wire.users import canonical_origin
@@ -197,7 +198,7 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
         keys: Keys = await _WAITING.copy()(database.read, lambda c: find_keys(c, settings))
-        objects = await _WAITING.copy()(stores.open_objects, settings, database)
+        objects: Blobs = await _WAITING.copy()(stores.open_objects, settings, database)
     except BaseException:
         await database.close()
         raise
