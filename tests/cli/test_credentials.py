@@ -3,13 +3,11 @@
 import json
 import stat
 import uuid
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scbroker import KeyFile, errors
-from scbroker.cli.commands import credentials
+from scbroker import KeyFile
 from tests.kit.people import Person
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
@@ -77,28 +75,6 @@ def test_a_rotation_replaces_keys_and_secrets_and_says_what_is_left_to_do(carol:
     assert shown == [(0, False), (1, True)] * 2
     assert "Wrong passphrase" in log_in(carol, PASSPHRASE, status=4)
     log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
-
-
-@pytest.mark.parametrize("outcome", errors.WriteOutcome)
-def test_after_a_lost_answer_the_error_says_which_secrets_to_try(
-    monkeypatch: pytest.MonkeyPatch, outcome: errors.WriteOutcome
-) -> None:
-    lost = errors.UnreachableError("The connection was lost.")
-    lost.outcome = outcome
-
-    def change(*_: object, **__: object) -> Any:
-        raise lost
-
-    run: Any = SimpleNamespace(
-        session=SimpleNamespace(changeCredentials=change),
-        profile=SimpleNamespace(user_id=uuid.uuid4()),
-    )
-    for name, value in NEW.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(errors.UnreachableError) as found:
-        credentials.change_credentials(run)
-    is_uncertain = outcome is errors.WriteOutcome.Uncertain
-    assert ("try the new ones first" in str(found.value)) == is_uncertain
 
 
 @pytest.mark.long

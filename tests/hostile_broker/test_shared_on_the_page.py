@@ -25,7 +25,7 @@ from scbroker.cli.ui import listing
 from scbroker.cli.ui.session import Session
 from tests.hostile_broker.catalogue import attack
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, put, with_access
+from tests.kit.people import Person, put, team, with_access
 from tests.kit.waiting import PATIENCE
 
 imitated = attack(114, "text of others that acts on the page")
@@ -83,7 +83,9 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
         card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, HTML)
         Contacts(session).add(card).result()
     header = {"name": f"{HTML}\u202egnp", HTML: [HTML, {"\u202egnp": "\x1b[2J"}]}
-    levels = with_access(attacker, alice.ring.userId, 511)
+    offered, joined = team(mallory, HTML, alice, accepted=False), team(mallory, f"{HTML}2", alice)
+    attacker.renameGroup(joined, description=HTML).result(PATIENCE)
+    levels = [*with_access(attacker, alice.ring.userId, 511), AccessLevel(joined, 511)]
     made = (
         attacker.createContainer(b"x", customHeaderObject=header, type=HTML, accessLevels=levels)
         .result()
@@ -100,6 +102,8 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
     ]
     views += [f"{member}/{each}" for each in ("people", "link", "history", "broker")]
     views += ["/history", asked, f"{member}/revoke?user={mallory.ring.userId}"]
+    views += ["/groups", f"/groups/{offered.id}", f"/groups/{offered.id}/accept"]
+    views += [f"/groups/{joined.id}{each}" for each in ("", "/leave", "/renew", "/rename")]
     for path in views:
         text = page.get(path).expect(200).text
         assert "<script>" not in text, path

@@ -112,43 +112,6 @@ def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
         tab.get_by_text("The page does not answer any more").wait_for()
 
 
-def test_two_people_compare_on_two_screens_and_share(
-    alice: Person, bob: Person, browser: Browser
-) -> None:
-    with (
-        UsersPage(alice) as hers,
-        UsersPage(bob) as his,
-        browser.new_context() as one,
-        browser.new_context() as other,
-    ):
-        tabs = [one.new_page(), other.new_page()]
-        complaints = [complaints_of(tab) for tab in tabs]
-        roots = [entered(page, tab) for page, tab in zip((hers, his), tabs, strict=True)]
-        cards = []
-        for tab, root in zip(tabs, roots, strict=True):
-            tab.goto(f"{root}/contacts")
-            cards.append(tab.get_by_label("Card of").input_value())
-        for tab, root, card in zip(tabs, roots, reversed(cards), strict=True):
-            tab.goto(f"{root}/contacts/add")
-            tab.get_by_label("Contact card").fill(card)
-            tab.get_by_role("button", name="Add").click()
-            tab.wait_for_url("**/compare")
-        blocks = [tab.locator("ol.fingerprint").all_inner_texts() for tab in tabs]
-        assert blocks[0] == blocks[1]
-        tabs[0].get_by_label("We compared all 16 groups").check()
-        tabs[0].get_by_role("button", name="Mark as verified").click()
-        tabs[0].get_by_text("Bob is verified").wait_for()
-        with alice.session() as session:
-            made = put(session, "plan.txt", b"the plan")
-        tabs[0].goto(f"{roots[0]}/containers/{made}/people")
-        tabs[0].get_by_role("button", name="Share…").click()
-        tabs[0].get_by_role("button", name="Share", exact=True).click()
-        tabs[0].get_by_text("Bob has access").wait_for()
-        tabs[1].goto(f"{roots[1]}/containers")
-        tabs[1].get_by_text("plan.txt").wait_for()
-        assert complaints == [[], []]
-
-
 @pytest.mark.parametrize("scheme, width", [("light", 360), ("dark", 1120)])
 def test_every_view_is_readable_usable_and_fits_a_phone(
     alice: Person, bob: Person, session: ServerProvider, browser: Browser, tmp_path: Path,
