@@ -1,13 +1,12 @@
 """Arguments are checked by their declared types, in their order, before anything is sent."""
 
-import datetime as dt
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, KeyRing, KeyType, ServerProvider
+from scbroker import BrokerError, ContainerEventType, KeyRing, KeyType, ServerProvider
 from scbroker.client import arguments
 from scbroker.client.arguments import (
     EventTypes,
@@ -75,6 +74,7 @@ def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
         (IdList, iter([ID, str(ID)]), [ID, ID]),
         (LevelList | None, (), []),
         (Kind, "Encryption", KeyType.Encryption),
+        (EventTypes, "Deleted", [ContainerEventType.Deleted]),
         (LocalPath, Path("x"), Path("x")),
         (object, None, None),
     ],
@@ -97,12 +97,3 @@ def test_the_first_wrong_argument_is_named_before_a_missing_session() -> None:
         provider.updateContainerType("id", 7)
     with pytest.raises(BrokerError.notAuthenticatedError):
         provider.updateContainerType(ID, "type")
-
-
-def test_a_user_named_twice_and_an_expiry_in_the_past_are_refused() -> None:
-    past = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
-    with pytest.raises(InvalidArgumentError, match=f"names user {ID} twice"):
-        arguments.checked_grants([AccessLevel(ID), AccessLevel(ID)])
-    with pytest.raises(InvalidArgumentError, match=f"expiresAt of user {ID} is in the past"):
-        arguments.checked_grants([AccessLevel(ID, expiresAt=past)])
-    assert arguments.checked_grants(None) == {}

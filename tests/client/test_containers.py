@@ -194,27 +194,6 @@ def test_the_author_of_the_content_stays_when_others_change_the_rest(
 
 
 @pytest.mark.long
-@both_engines
-def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
-    ahead: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice, bob, carol = (new_provider(True, at=ahead) for _ in range(3))
-    ends = dt.datetime.now(dt.UTC) + HOUR
-    writer = Level.DefaultUserPermissions | Level.Upload
-    levels = [*share(alice, (carol, writer)), AccessLevel(id_of(bob), expiresAt=ends)]
-    made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
-    assert bob.getContainerContent(made.id).result(PATIENCE) == b"c"
-    before = container_key(carol, made.id)
-    ahead.clock_ahead = HOUR.total_seconds()
-    refusal(bob.getContainer(made.id), BrokerError.notFoundError)
-    carol.updateContainerContent(made.id, b"d").result(PATIENCE)
-    found = alice.getContainer(made.id).result(PATIENCE)
-    assert {level.userId for level in found.access or ()} == {id_of(alice), id_of(carol)}
-    assert (found.content, found.modifiedBy) == (b"d", id_of(carol))
-    assert container_key(carol, made.id) != before
-
-
-@pytest.mark.long
 def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
     ahead: BrokerProcess, new_provider: NewProvider
 ) -> None:

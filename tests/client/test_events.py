@@ -14,7 +14,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from tests.client.conftest import drop, id_of
+from tests.client.conftest import id_of
 from tests.kit.ageing import DAY, age, drop_old_events
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
@@ -87,16 +87,6 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
     assert len(asked) == 4 * 3 * 4 * 7
     for expected, promise in asked:
         assert [event.id for event in promise.result(PATIENCE)] == expected
-
-
-def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
-    alice: ServerProvider, told: Told
-) -> None:
-    del told
-    for one in (Deleted, "Deleted", ["Deleted"], [Deleted]):
-        assert [event.id for event in alice.getEvents(one).result(PATIENCE)] == [7]
-    with pytest.raises(BrokerError.invalidArgumentError, match="at least one"):
-        drop(alice.getEvents([]))
 
 
 @pytest.mark.long

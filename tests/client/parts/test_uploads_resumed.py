@@ -158,28 +158,6 @@ def test_a_damaged_journal_costs_time_and_nothing_else(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
-@pytest.mark.long
-def test_once_a_record_was_sent_nothing_of_it_is_used_again(
-    device: ServerProvider, file: Path, tmp_path: Path
-) -> None:
-    """Whoever was to receive it then holds its key; another record may be for others."""
-    with Network() as network:
-        network.treat("PUT", "/records/1", _refuse)
-        with pytest.raises(BrokerError.permissionDeniedError):
-            begin(device, file)
-        before = {each.path.split("/")[3] for each in network.sent if "/chunks/" in each.path}
-    assert journals(tmp_path) == []
-    with Network() as network:
-        made = begin(device, file)
-        assert chunks_of(network) == ALL
-        assert {str(made)} & before == set()
-
-
-async def _refuse(go: Go) -> bytes:
-    del go
-    raise _CUT.fresh()
-
-
 def test_neither_names_nor_keys_can_be_read_in_a_journal(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
