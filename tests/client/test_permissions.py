@@ -1,7 +1,6 @@
 """The permission matrix: every allowed combination, every operation; the client's answer and the broker's.
 
-What an operation needs and what shows a field stands in two tables here, and nowhere else in this
-file. Combinations that may not be given are refused before anything is sent (test_containers).
+What an operation needs and what shows a field stands in two tables here, and nowhere else in this file.
 """
 
 import uuid

@@ -125,11 +125,15 @@ def answered(message: Message | bytes = b"") -> Treatment:
     return answer
 
 
-def refused(error: BrokerError) -> Treatment:
-    """What is sent does not get through."""
+def refused(error: BrokerError, times: int | None = None) -> Treatment:
+    """What is sent does not get through, or the first so many do not."""
+    left = [times]
 
-    async def refuse(go: Go) -> bytes:
-        del go
+    async def refuse(go: Go) -> Octets:
+        if left[0] == 0:
+            return await go()
+        if left[0] is not None:
+            left[0] -= 1
         raise error.fresh()
 
     return refuse

@@ -2,19 +2,17 @@
 
 import os
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.client.core import sealing
-from scbroker.client.users.session import Session
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.errors import ConflictError, StaleKeysError
 from scbroker.wire.containers import RecordReceipt
 from tests.client.conftest import id_of, refusal
+from tests.kit.network import Network, lying, refused
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -62,76 +60,39 @@ def test_a_writer_whose_wrap_is_invalid_can_remove_its_author_and_replace_everyt
     refusal(bob.getContainer(spoiled), BrokerError.notFoundError)
 
 
-def before_each_record(
-    monkeypatch: pytest.MonkeyPatch, act: Callable[[Session], Awaitable[None]]
-) -> None:
-    honest = Session.call
-
-    async def call(self: Session, method: str, path: str, *rest: Any, **options: Any) -> Any:
-        if method == "PUT" and "/records/" in path:
-            await act(self)
-        return await honest(self, method, path, *rest, **options)
-
-    monkeypatch.setattr(Session, "call", call)
-
-
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], list[int]]:
-    """Has the first so many records fail as if the broker had answered with this error."""
-
-    def fail(error: Exception, times: int) -> list[int]:
-        left = [times]
-
-        async def refuse(_: Session) -> None:
-            if left[0]:
-                left[0] -= 1
-                raise error
-
-        before_each_record(monkeypatch, refuse)
-        return left
-
-    return fail
-
-
 def test_a_creation_and_a_change_of_access_are_retried_with_newer_keys(
-    alice: ServerProvider, bob: ServerProvider, failing: Callable[[Exception, int], list[int]]
+    alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
-    failing(StaleKeysError(), 1)
+    for number in (1, 2):
+        network.treat("PUT", f"/records/{number}", refused(StaleKeysError(), 1))
     made = alice.createContainer(b"x", accessLevels=shared(alice, bob)).result(PATIENCE)
-    failing(StaleKeysError(), 1)
     alice.updateContainerAccessLevels(made.id).result(PATIENCE)
     assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 2
+    assert len(network.those("PUT", "/records/1") + network.those("PUT", "/records/2")) == 4
 
 
 def test_keys_that_are_stale_every_time_are_an_error_and_change_nothing(
-    alice: ServerProvider, bob: ServerProvider, failing: Callable[[Exception, int], list[int]]
+    alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
     made = alice.createContainer(b"x").result(PATIENCE)
-    failing(StaleKeysError(), 100)
-    with pytest.raises(BrokerError.staleKeysError):
-        alice.createContainer(b"x", accessLevels=shared(alice, bob)).result(PATIENCE)
-    with pytest.raises(BrokerError.staleKeysError):
-        alice.updateContainerAccessLevels(made.id, shared(alice, bob)).result(PATIENCE)
+    for number in (1, 2):
+        network.treat("PUT", f"/records/{number}", refused(StaleKeysError()))
+    creation = alice.createContainer(b"x", accessLevels=shared(alice, bob))
+    refusal(creation, BrokerError.staleKeysError)
+    changed = alice.updateContainerAccessLevels(made.id, shared(alice, bob))
+    refusal(changed, BrokerError.staleKeysError)
     assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
 
 
 def test_a_change_that_another_member_overtakes_each_time_is_a_conflict_after_four_attempts(
-    alice: ServerProvider, failing: Callable[[Exception, int], list[int]]
+    alice: ServerProvider, network: Network
 ) -> None:
     made = alice.createContainer(b"x").result(PATIENCE)
-    left = failing(ConflictError(), 100)
+    network.treat("PUT", "/records/2", refused(ConflictError()))
     refusal(alice.updateContainerContent(made.id, b"y"), BrokerError.conflictError)
-    assert left == [96]
+    assert len(network.those("PUT", "/records/2")) == 4
 
 
-def test_a_receipt_for_another_record_is_refused(
-    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    honest = Session.call
-
-    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
-        found = await honest(self, method, path, answer, **options)
-        return replace(found, version=2) if isinstance(found, RecordReceipt) else found
-
-    monkeypatch.setattr(Session, "call", call)
-    refusal(alice.createContainer(b"x"), BrokerError.integrityError, "receipt")
+def test_a_receipt_for_another_record_is_refused(alice: ServerProvider) -> None:
+    with lying(lambda receipt: replace(receipt, version=2), (RecordReceipt,)):
+        refusal(alice.createContainer(b"x"), BrokerError.integrityError, "receipt")
