@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,8 @@ from scbroker import (
 from tests.client.conftest import id_of
 from tests.kit.ageing import DAY, age, drop_old_events
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import NewProvider
-from tests.kit.long_logs import write_events
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 
@@ -87,6 +87,21 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
     assert len(asked) == 4 * 3 * 4 * 7
     for expected, promise in asked:
         assert [event.id for event in promise.result(PATIENCE)] == expected
+
+
+def write_events(broker: BrokerProcess, user: uuid.UUID, count: int) -> None:
+    """Add events of a user by hand, of types `odd` and `even` in turn. The broker numbers them later."""
+    columns = "user_id, event_type, container_id, container_type, date, version, application, changes, salt"
+    rows = range(1, count + 1)
+    for start in range(0, count, 500):
+        some = rows[start : start + 500]
+        values: list[Any] = []
+        for number in some:
+            label = "odd" if number % 2 else "even"
+            values += [user.bytes, "Updated", user.bytes, label, clock(), number, "by hand", 1]
+            values.append(user.bytes)
+        places = ", ".join(f"({', '.join('?' * 9)})" for _ in some)
+        query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, NewContainer, SecuredContainer, ServerProvider
-from scbroker.client.http.requests import Requests
 from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
@@ -52,35 +51,22 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
     hers, his = ids(alice, notes(2, alice, carol)), ids(bob, notes(2, bob, carol))
-    honest = Requests.call
+    bob_id = str(id_of(bob))
 
-    async def call(self: Requests, method: str, path: str, answer: Any, **options: Any) -> Any:
-        users = getattr(options.get("message"), "users", ())
-        if answer is KeyRecords and str(bob_id) in {each.userId for each in users}:
+    def hidden(answer: KeyRecords) -> KeyRecords:
+        if bob_id in {each.userId for each in answer.users}:
             raise BrokerError.notFoundError("The broker knows no such user.")
-        return await honest(self, method, path, answer, **options)
+        return answer
 
-    bob_id = id_of(bob)
     fresh = beside(carol, new_provider)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Requests, "call", call)
+    with lying(hidden, (KeyRecords,)):
         assert contents(get(fresh, [hers[0], his[0], hers[1], his[1]])) == [
             b"0", BrokerError.integrityError, b"1", BrokerError.integrityError,
         ]  # fmt: skip
 
 
-MISCOUNTED: dict[str, Callable[[list[Any]], list[Any]]] = {
-    "fewer": lambda items: items[:-1],
-    "more": lambda items: [*items, items[0]],
-}
-
-
-@pytest.mark.parametrize("lie", MISCOUNTED, ids=str)
-def test_more_or_fewer_receipts_than_records_are_a_fault(alice: ServerProvider, lie: str) -> None:
-    def told(answer: Any) -> Any:
-        return replace(answer, records=MISCOUNTED[lie](answer.records))
-
-    with lying(told, (RecordsAnswer,)):
+def test_fewer_receipts_than_records_are_a_fault(alice: ServerProvider) -> None:
+    with lying(lambda answer: replace(answer, records=answer.records[:-1]), (RecordsAnswer,)):
         assert contents(create(alice, notes(2))) == [BrokerError.brokerFaultError] * 2
 
 
@@ -119,19 +105,14 @@ def test_an_answer_that_is_both_or_neither_is_a_fault_of_that_item(
     assert isinstance(found[1], SecuredContainer)
 
 
-def test_more_views_than_were_asked_for_are_a_fault_and_too_few_are_asked_for_again(
+def test_views_that_an_answer_lacks_are_asked_for_again(
     alice: ServerProvider, network: Network
 ) -> None:
     made = ids(alice, notes(3))
 
-    def more(answer: Any) -> Any:
-        return replace(answer, views=[*answer.views, answer.views[0]])
-
     def one(answer: Any) -> Any:
         return replace(answer, views=answer.views[:1])
 
-    with lying(more, (ViewsAnswer,)), pytest.raises(BrokerError.brokerFaultError):
-        get(alice, made)
     before = len(network.those("POST", VIEWS))
     with lying(one, (ViewsAnswer,)):
         assert contents(get(alice, made)) == [b"0", b"1", b"2"]

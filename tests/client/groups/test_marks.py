@@ -3,15 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
-from scbroker import BrokerError, Head, MemoryTrustStore, ServerProvider
-from scbroker.client.groups import marks as kept
-from scbroker.records.canonical import encode_value
+from scbroker import BrokerError, Head, MemoryTrustStore
 from scbroker.wire.groups import GroupViews
 from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.test_directory import mark, members
+from tests.client.groups.test_directory_limits import raise_mark
 from tests.client.groups.views import serve, view_of
 from tests.kit.groups import READER, SHARER, Group
 from tests.kit.network import lying
@@ -20,15 +18,6 @@ from tests.kit.writers import User
 
 VIEWS = (GroupViews,)
 NewUser = Callable[[], User]
-
-
-def raise_mark(provider: ServerProvider, team: Group) -> None:
-    """As another program does that shares the marks and has read the group."""
-    marks = provider._session().marks
-    pin, stored = kept.pin_of(marks, team.uuid), marks.get(kept.PIN, team.id)
-    assert pin is not None
-    further = replace(pin, mark=replace(pin.mark, version=2, hash=team.hash(team.head)))
-    assert marks.swap(kept.PIN, team.id, stored, encode_value(further))
 
 
 def test_a_head_that_the_broker_serves_is_accepted_in_place_of_the_mark(
@@ -89,7 +78,7 @@ def test_a_mark_that_moves_while_a_head_is_accepted_is_a_conflict(
     def move(answer: GroupViews) -> GroupViews:
         if left:
             team.tell(alice, team.follow(alice, name="Other"))
-            raise_mark(left.pop(), team)
+            raise_mark(left.pop()._session().marks, team)
         return answer
 
     with lying(move, about=VIEWS):
