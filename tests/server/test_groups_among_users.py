@@ -11,7 +11,7 @@ from scbroker.server.admin.usage import set_quotas
 from scbroker.server.admin.users import Order as Sorted
 from scbroker.server.admin.users import Page, page
 from scbroker.server.settings import Settings
-from scbroker.server.storage import statements as sql
+from scbroker.server.users import accounts
 from scbroker.wire import users as u
 from scbroker.wire.users import NO_DIGEST, ORDER_LABEL, Order, UserDeletion
 from tests.kit.brokers import BrokerProcess
@@ -103,7 +103,7 @@ def test_a_group_does_not_count_as_a_user(start_broker: StartBroker, new_user: N
     alice = new_user(at=broker)
     team = Group(alice).created()
     url = broker.database_url
-    assert read(url, lambda c: c.execute(sql.COUNT_USERS).scalar_one()) == 1
+    assert read(url, lambda c: c.execute(accounts.COUNT_USERS).scalar_one()) == 1
     assert count_rows(url, "users") == 2
     assert count_rows(url, "usage", "user_id = ?", team.id) == 0
     lines = admin(broker, "check", "--quick").expect(0).last

@@ -42,7 +42,7 @@ from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database, open_database
-from scbroker.server.storage.statements import COUNT_USERS
+from scbroker.server.users.accounts import COUNT_USERS
 from scbroker.wire.users import canonical_origin
 
 _log: Final = structlog.get_logger("scbroker.server")

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, NotFoundError
@@ -29,6 +29,7 @@ _LONGEST_NAME: Final = 256
 _ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS},64}}")
 b: Final = bindparam
 ALL: Final = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.key_hash)
+ADD_API_KEY: Final = insert(api_keys)
 SET: Final = update(api_keys).where(api_keys.c.key_hash == b("hash"))
 
 
@@ -129,7 +130,7 @@ def _add(
         "created_at": now(),
         "expires_at": None if expires is None else moment(expires),
     }
-    connection.execute(sql.ADD_API_KEY, row)
+    connection.execute(ADD_API_KEY, row)
     stored = sql.the(connection, sql.FIND_API_KEY, hash=row["key_hash"])
     more = {} if expires is None else {"expires": expires.isoformat()}
     _record(connection, broker_key, "api-key-created", stored, **more)

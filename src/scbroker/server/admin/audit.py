@@ -14,8 +14,7 @@ from sqlalchemy import Select, bindparam, select
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
 from scbroker.server.admin.stores import moment, time_of
-from scbroker.server.storage import statements as sql
-from scbroker.server.storage.audit import BEFORE_ALL, find_key, mac_of
+from scbroker.server.storage.audit import AUDIT_AFTER, BEFORE_ALL, find_key, mac_of
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.tables import audit
@@ -153,4 +152,4 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
 
 
 def _after(connection: Connection, last: int) -> Sequence[Row]:
-    return connection.execute(sql.AUDIT_AFTER, {"after_id": last, "count": _PAGE}).all()
+    return connection.execute(AUDIT_AFTER, {"after_id": last, "count": _PAGE}).all()

@@ -101,6 +101,9 @@ FIND_PENDING_USER: Final = select(t.pending_users).where(t.pending_users.c.user_
 PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
     t.pending_blobs.c.name.in_(b("names", expanding=True))
 )
+DEPARTURE_LISTS: Final = (
+    select(t.departures.c.access_version).where(sql.of(t.departures, "container")).distinct()
+)
 GROUP_AUTHORS_OF: Final = select(t.group_authors.c.group_id, t.group_authors.c.user_id).where(
     t.group_authors.c.container_id == b("container")
 )
@@ -136,7 +139,7 @@ _PURGED: Final = (
     sql.MEMBERS,
     PARTS_OF,
     sql.LIST_VERSIONS,
-    sql.DEPARTURE_LISTS,
+    DEPARTURE_LISTS,
     AUTHORS_OF,
     GROUP_AUTHORS_OF,
 )
@@ -489,7 +492,7 @@ class _ContainerCheck:
                 self._governing_bytes += DEPARTURE_SIZE * left
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
             raise IntegrityError("It has access lists that no record names.")
-        if parent is not None and not set(self._all(sql.DEPARTURE_LISTS).scalars()) <= self._lists:
+        if parent is not None and not set(self._all(DEPARTURE_LISTS).scalars()) <= self._lists:
             raise IntegrityError("It has departures from access lists that no record names.")
         return parent, force
 

@@ -33,6 +33,7 @@ from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection
+from scbroker.server.users import key_files
 
 SETTLING_SECONDS: Final = 10.0
 """Twice the interval in which each process reads the keys: every process has the new one by then."""
@@ -128,7 +129,7 @@ async def _reseal(database: Database, settings: Settings, progress: Progress) ->
 
     A row that was stored after the announcement is under the new key already: sealing it again is harmless.
     """
-    total = await database.read(lambda c: int(c.execute(sql.COUNT_KEY_FILES).scalar_one()))
+    total = await database.read(lambda c: int(c.execute(key_files.COUNT_KEY_FILES).scalar_one()))
     done, last = 0, b""
     while found := await database.write(partial(_reseal_some, settings=settings, last=last)):
         done, last = done + len(found), found[-1]
@@ -139,7 +140,7 @@ async def _reseal(database: Database, settings: Settings, progress: Progress) ->
 def _reseal_some(connection: Connection, settings: Settings, last: bytes) -> list[bytes]:
     """Seal anew a page of KeyFiles, those of the users after `last`; return the ids of these users."""
     keys = find_keys(connection, settings)
-    rows = connection.execute(sql.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
+    rows = connection.execute(key_files.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
     for row in rows:
         try:
             key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
@@ -147,7 +148,7 @@ def _reseal_some(connection: Connection, settings: Settings, last: bytes) -> lis
             continue  # `admin check` reports it; a damaged KeyFile must not end the rotation of the others
         values = {"new_key_file": key_file, "new_verifier": verifier}
         connection.execute(
-            sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
+            key_files.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
         )
     return [row.user_id for row in rows]
 

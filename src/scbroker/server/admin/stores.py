@@ -234,7 +234,7 @@ def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
     Locks the key's row first, so that of several brokers that start at once only one records it.
     """
     sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
-    last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
+    last = sql.one(connection, audit.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
     version = importlib.metadata.version("scbroker")
     details = {"version": version, "tables": newest()}
     if last is None or msgspec.json.decode(last.details) != details:

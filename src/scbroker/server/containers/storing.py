@@ -47,6 +47,7 @@ SIGNED_UNTIL: Final = sql.change(
     t.users, t.users.c.id == b("user"), t.users.c.signed_until < b("time"), signed_until=b("until")
 )
 ADD_RECORD: Final = sa.insert(t.records)
+ADD_LIST: Final = sa.insert(t.access_lists)
 ADD_MEMBERS: Final = sa.insert(t.members)
 # Members with ViewType have a copy of the container's type in their row.
 SET_TYPE_OF_MEMBERS: Final = sql.change(
@@ -124,7 +125,7 @@ def store(
         salted = (item.salted for item in incoming.message.accessList or ())
         whole = members.StoredList.whole(incoming.access.entryHashes, salted)
         place = {"container_id": incoming.container_id, "access_version": record.version}
-        new.add(sql.ADD_LIST, [{**place, "entries": whole.encode()}])
+        new.add(ADD_LIST, [{**place, "entries": whole.encode()}])
     if changed is None:
         _store_members(tx, incoming, stored, users, new)
         log.record_change(
@@ -159,7 +160,7 @@ def _charge(incoming: Incoming, stored: Stored | None, new: NewRows, charges: Ch
     """
     author, tombstone = incoming.user.id, incoming.record.tombstone
     size = len(incoming.signed.body) + len(incoming.signed.signature)
-    size += sum(len(row["entries"]) for row in new.of(sql.ADD_LIST))
+    size += sum(len(row["entries"]) for row in new.of(ADD_LIST))
     size += sum(row["received"] for row in new.of(sql.ADD_PART))
     charges.add(author, size=size, containers=int(stored is None), refusable=not tombstone)
     if tombstone and stored is not None and stored.row.creator_id is not None:

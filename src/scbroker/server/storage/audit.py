@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import sqlalchemy as sa
 
 from scbroker.crypto.at_rest import open_stored, seal_stored
 from scbroker.crypto.verify import HASH_SIZE, keyed_hash
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 
 KEY_CHECK: Final = "audit-key"
@@ -26,6 +28,12 @@ BEFORE_ALL: Final = bytes(HASH_SIZE)
 """Used as the mac before the first row."""
 _NOBODY: Final = b""
 """The user id in the seal of the chain's key, which belongs to the broker."""
+ADD_AUDIT: Final = sa.insert(t.audit)
+LAST_AUDIT: Final = sa.select(t.audit).order_by(t.audit.c.id.desc()).limit(1)
+LAST_AUDIT_OF: Final = LAST_AUDIT.where(sql.among(t.audit.c.action, "actions"))
+AUDIT_AFTER: Final = sql.page(
+    sa.select(t.audit).where(t.audit.c.id > sa.bindparam("after_id")), t.audit.c.id
+)
 
 
 def operator() -> str:
@@ -53,7 +61,7 @@ def record(
     behind it. Neither subject nor details may contain a secret or a network address.
     """
     chain_key = _lock_key(connection, key)
-    last = sql.one(connection, sql.LAST_AUDIT)
+    last = sql.one(connection, LAST_AUDIT)
     row = {
         "id": 1 if last is None else last.id + 1,
         "at": time.time_ns() // 1000,
@@ -63,7 +71,7 @@ def record(
         "details": msgspec.json.encode(dict(details)).decode(),
     }
     before = BEFORE_ALL if last is None else bytes(last.mac)
-    connection.execute(sql.ADD_AUDIT, {**row, "mac": _mac(chain_key, before, list(row.values()))})
+    connection.execute(ADD_AUDIT, {**row, "mac": _mac(chain_key, before, list(row.values()))})
 
 
 def mac_of(chain_key: bytes, before: bytes, row: Row) -> bytes:

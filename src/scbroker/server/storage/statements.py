@@ -88,7 +88,6 @@ def if_new(**keys: sa.Column[Any]) -> sa.Insert:
 
 # Users and sessions
 FIND_API_KEY: Final = sa.select(t.api_keys).where(t.api_keys.c.key_hash == b("hash"))
-ADD_API_KEY: Final = sa.insert(t.api_keys)
 # A group has a row of `users` as well. Statements about people leave it out.
 IS_USER: Final = t.users.c.group_version.is_(None)
 FIND_USER: Final = sa.select(t.users).where(t.users.c.id == b("id"), IS_USER)
@@ -108,23 +107,6 @@ KEY_CHAIN: Final = page(
 )
 ADD_KEY_FILE: Final = sa.insert(t.key_files)
 FIND_KEY_FILE: Final = sa.select(t.key_files).where(t.key_files.c.user_id == b("user_id"))
-COUNT_USERS: Final = (
-    sa.select(sa.func.count()).select_from(t.users).where(~t.users.c.deleted, IS_USER)
-)
-COUNT_KEY_FILES: Final = sa.select(sa.func.count()).select_from(t.key_files)
-KEY_FILES_AFTER: Final = (
-    sa.select(t.key_files)
-    .where(t.key_files.c.user_id > b("last"))
-    .order_by(t.key_files.c.user_id)
-    .limit(b("count"))
-)
-# Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
-RESEAL_KEY_FILE: Final = change(
-    t.key_files,
-    (t.key_files.c.user_id == b("user")) & (t.key_files.c.key_file == b("old")),
-    key_file=b("new_key_file"),
-    verifier=b("new_verifier"),
-)
 END_SESSIONS: Final = sa.delete(t.sessions).where(of(t.sessions, "user"))
 
 DROP_BLOCK: Final = sa.delete(t.blocks).where(
@@ -161,7 +143,6 @@ BODIES: Final = page(
     ),
     t.records.c.version,
 )
-ADD_LIST: Final = sa.insert(t.access_lists)
 FIND_LIST: Final = sa.select(t.access_lists.c.entries).where(
     of(t.access_lists, "container"), t.access_lists.c.access_version == b("number")
 )
@@ -193,9 +174,6 @@ OF_LIST: Final = of(t.departures, "container") & (t.departures.c.access_version 
 DEPARTURES: Final = sa.select(
     t.departures.c.user_id, t.departures.c.body, t.departures.c.signature
 ).where(OF_LIST)
-DEPARTURE_LISTS: Final = (
-    sa.select(t.departures.c.access_version).where(of(t.departures, "container")).distinct()
-)
 UNEXPIRED: Final = t.members.c.expires_at.is_(None) | (t.members.c.expires_at > b("now"))
 EXPIRED: Final = (
     t.members.c.expires_at <= b("now")
@@ -428,11 +406,6 @@ ADD_CHECK: Final = sa.insert(t.checks)
 DROP_CHECK: Final = sa.delete(t.checks).where(t.checks.c.name == b("check"))
 SET_CHECK: Final = sa.update(t.checks).where(t.checks.c.name == b("check"))
 
-# The audit log
-ADD_AUDIT: Final = sa.insert(t.audit)
-LAST_AUDIT: Final = sa.select(t.audit).order_by(t.audit.c.id.desc()).limit(1)
-LAST_AUDIT_OF: Final = LAST_AUDIT.where(among(t.audit.c.action, "actions"))
-AUDIT_AFTER: Final = page(sa.select(t.audit).where(t.audit.c.id > b("after_id")), t.audit.c.id)
 
 # Events
 ADD_EVENTS: Final = sa.insert(t.events)

@@ -26,6 +26,9 @@ from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery, SignedObject
 
+COUNT_USERS: Final = (
+    sa.select(sa.func.count()).select_from(t.users).where(~t.users.c.deleted, sql.IS_USER)
+)
 FIND_REMINDER: Final = sa.select(t.key_files.c.reminder).where(
     t.key_files.c.user_id == b("user_id")
 )

@@ -40,6 +40,17 @@ _MOST_CHANGES: Final = 1_000
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 ADD_KEY_RECORDS: Final = sa.insert(t.key_records)
+COUNT_KEY_FILES: Final = sa.select(sa.func.count()).select_from(t.key_files)
+KEY_FILES_AFTER: Final = sql.page(
+    sa.select(t.key_files).where(t.key_files.c.user_id > b("last")), t.key_files.c.user_id
+)
+# Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
+RESEAL_KEY_FILE: Final = sql.change(
+    t.key_files,
+    (t.key_files.c.user_id == b("user")) & (t.key_files.c.key_file == b("old")),
+    key_file=b("new_key_file"),
+    verifier=b("new_verifier"),
+)
 DROP_KEY_FILE: Final = sa.delete(t.key_files).where(sql.of(t.key_files, "user"))
 END_OTHER_SESSIONS: Final = sa.delete(t.sessions).where(
     sql.of(t.sessions, "user"), t.sessions.c.token_hash != b("kept")
