@@ -319,6 +319,8 @@ group_members: Final = _table(
     _bytes("departure", nullable=True),
     _bytes("departure_signature", nullable=True),
     Index("group_members_of_user", "user_id", "group_id"),
+    # All that says whether a group owes an epoch: a row has its wrap beside it, of a kilobyte.
+    Index("group_members_owing", "group_id", "user_id", "gone", "key_index"),
 )
 
 # The sealed info of each group's roster in force, and the user who is charged with it.
