@@ -50,7 +50,11 @@ class Scene:
 
     def await_ready(self) -> None:
         """Wait until the first broker serves again. It is asked directly: a proxy hides /health."""
-        wait_until(self._is_ready, "the first broker does not serve again")
+        try:
+            wait_until(self._is_ready, "the first broker does not serve again")
+        except AssertionError as error:
+            error.add_note(self.first.log[-4_000:])
+            raise
 
     def _is_ready(self) -> bool:
         link = http.client.HTTPConnection("127.0.0.1", self.first.port, timeout=PATIENCE)
