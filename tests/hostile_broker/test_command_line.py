@@ -86,6 +86,8 @@ def test_no_name_and_no_content_steers_the_terminal(
     refused = ended(victim.at_terminal("cat", container), 2)
     assert "stolen\x07" not in refused
     assert "\x1b]0" not in victim.run("ls").output
+    share("x" * 100_000, b"")
+    assert max(map(len, screen(victim, "ls").splitlines())) < 200
 
 
 @pytest.mark.long

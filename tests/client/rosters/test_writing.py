@@ -358,3 +358,16 @@ def test_a_writer_raises_an_epoch_that_the_broker_calls_owed_only_if_it_is(
     assert found is not None
     assert found.epoch == 1
     assert bob.getContainerContent(made).result(PATIENCE) == b"newer"
+
+
+@pytest.mark.long
+def test_a_member_who_is_not_a_manager_writes_although_an_epoch_is_owed(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    group = accepted(team(alice, bob, carol), bob, carol)
+    made = shared(alice, group)
+    bob.leaveGroup(group).result(PATIENCE)
+    carol.updateContainerContent(made, b"new").result(PATIENCE)
+    found = seen(carol, group)
+    assert found is not None
+    assert found.epoch == 0
