@@ -21,7 +21,6 @@ from tests.kit.network import Network
 from tests.kit.owners import ring_of
 from tests.kit.waiting import PATIENCE
 
-WRONG = "wrong Staple 8"
 GUESSES = 3
 
 

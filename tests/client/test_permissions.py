@@ -20,7 +20,6 @@ from tests.kit.writers import Story, User
 
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
-NOTHING = Level(0)
 ALLOWED = [Level(bits) for bits in range(1, 512) if not Level(bits).missing()]
 LARGE = bytes(70_000)
 HEADER = {"title": "t"}

@@ -27,7 +27,6 @@ from tests.vectors.cast import chosen, decryption_key, signing_key
 
 KEY, CONTEXT = chosen("seal key"), b"context"
 INFO = b"what a wrap is bound to"
-keys = st.binary(min_size=32, max_size=32)
 
 
 def not_opened(key: bytes, context: bytes, sealed: bytes) -> None:

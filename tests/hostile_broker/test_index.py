@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
@@ -29,11 +29,6 @@ from tests.kit.writers import User
 
 NAME: Final = "tampering with the index of names"
 VIEWS: Final = "POST /v1/batches/views"
-
-
-def name_of(found: Container[Any]) -> str | None:
-    header: Any = found.header and found.header.customHeaderObject
-    return None if header is None else str(header["name"])
 
 
 def named(device: ServerProvider, *names: str) -> list[list[uuid.UUID]]:

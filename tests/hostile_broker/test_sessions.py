@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.crypto.verify import VerifyingKey
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
@@ -20,7 +19,7 @@ from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CHALLENGES, FAULT, INTEGRITY, SESSIONS
+from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
@@ -49,14 +48,6 @@ def sent_log_in(mallory: Mallory) -> SessionRequest:
     sent = [exchange for exchange in mallory.heard if exchange.name == SESSIONS]
     request: SessionRequest = sent[-1].message
     return request
-
-
-def verifies(user: User, label: str, body: bytes, signature: bytes) -> bool:
-    try:
-        VerifyingKey(user.ring.signing[0].public).verify(label, body, signature)
-    except INTEGRITY:
-        return False
-    return True
 
 
 def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]:

@@ -5,7 +5,6 @@ import functools
 import gc
 import inspect
 import itertools
-import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -46,11 +45,6 @@ settings.register_profile(
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
 
 want_it()
-
-not_under_coverage = pytest.mark.skipif(
-    "COVERAGE_PROCESS_CONFIG" in os.environ, reason="coverage writes a traceback of its own"
-)
-"""For processes that are interrupted, or whose disk is full, when coverage saves what it has counted."""
 
 
 @pytest.hookimpl(tryfirst=True)

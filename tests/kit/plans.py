@@ -190,10 +190,6 @@ END $f$
 """
 
 
-class _Undone(Exception):  # noqa: N818
-    """What was done is taken back."""
-
-
 def plans_for_any(database_url: str) -> dict[str, Plan]:
     """PostgreSQL's plans for whatever parameters: what it may go over to for a statement asked often."""
     found: dict[str, Plan] = {}

@@ -10,7 +10,6 @@ from scbroker import BrokerError
 from scbroker.crypto.seal import wrap_key
 from scbroker.records import roster as grammar
 from scbroker.wire.containers import RecordRequest
-from scbroker.wire.groups import GroupViews
 from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.test_directory import directory, members, run
@@ -20,7 +19,6 @@ from tests.kit.groups import Group as Made
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
-VIEWS = (GroupViews,)
 NewUser = Callable[[], User]
 
 

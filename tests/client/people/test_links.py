@@ -34,7 +34,6 @@ from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel
-READER = Level.DefaultUserPermissions
 
 
 class Clocks:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from scbroker import (
     Group,
     GroupManager,
     GroupRole,
-    KeyRing,
     MemberRole,
     MemoryTrustStore,
     SentChange,
@@ -40,8 +38,6 @@ from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, Octets, after, lost, lying, refused
 from tests.kit.waiting import PATIENCE
-
-Users = Callable[[int], list[KeyRing]]
 
 
 @pytest.fixture

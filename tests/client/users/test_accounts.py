@@ -12,8 +12,6 @@ from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 
-WRONG = "wrong Horse 7"
-
 
 def logged_in(provider: ServerProvider) -> uuid.UUID | None:
     try:
