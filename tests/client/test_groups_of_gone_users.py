@@ -6,7 +6,16 @@ import pytest
 
 from scbroker import BrokerError, Group, GroupManager, MemberRole, ServerProvider
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, seen, shared, team
+from tests.client.rosters.conftest import (
+    SHARER,
+    WRITER,
+    accepted,
+    managers,
+    roles,
+    seen,
+    shared,
+    team,
+)
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -123,3 +132,14 @@ def test_a_group_and_its_containers_are_deleted_with_the_last_member(
     assert read(carol, hers) == b""
     refusal(carol.getContainer(made), BrokerError.notFoundError)
     check(broker)
+
+
+@pytest.mark.long
+def test_an_owner_drops_another_owner_who_was_deleted_with_the_next_change(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    both = [GroupManager(id_of(bob), owner=True)]
+    group = accepted(team(alice, bob, carol, managers=both), bob, carol)
+    alice.deleteUser().result(PATIENCE)
+    assert bob.renameGroup(group, "Other").result(PATIENCE).epoch == 1
+    assert managers(carol, group) == {id_of(bob): True}
