@@ -56,6 +56,7 @@ def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
     release = process.count_unread(b"a", 20 * MIB)
     with pytest.raises(OverloadedError):
         process.count_unread(b"a", 1)
+    process.count_unread(b"b", 8 * MIB)()  # others are not concerned
     release()
     process.count_unread(b"a", 20 * MIB)
 
