@@ -16,6 +16,7 @@ from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import commands
 from scbroker.server.settings import Settings, load_settings
 from scbroker.server.storage.database import SqliteDatabase
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
@@ -120,6 +121,7 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
     assert "secret" not in finished.stderr
 
 
+@on_sqlite
 def test_a_worker_waits_whatever_it_asks_the_database_when_that_is_gone(
     monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess
 ) -> None:
