@@ -1,6 +1,6 @@
 """The permission matrix: every allowed combination, every operation; the client's answer and the broker's.
 
-What an operation needs and what shows a field stands in two tables here, and nowhere else in this file.
+Two tables say which permission each operation needs, and which permission shows each field.
 """
 
 import uuid

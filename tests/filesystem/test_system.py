@@ -109,7 +109,7 @@ def test_a_transaction_stores_no_file_that_was_discarded_or_is_still_open(
             raise KeyError
         files.pipe("b", b"new")
     assert files.cat(["a", "b"]) == {"a": b"old", "b": b"new"}
-    with pytest.raises(BrokerError.invalidArgumentError, match="not closed"), files.transaction:  # noqa: PT012
+    with pytest.raises(BrokerError.invalidArgumentError, match="not closed"), files.transaction:  # noqa: PT012 # at its end
         file = files.open("a", "wb", block_size=4)
         file.write(bytes(size))
     file.close()
@@ -282,7 +282,7 @@ def test_a_compressed_file_is_stored_when_it_is_closed_and_only_then(
     del file
     gc.collect()
     assert caplog.messages == ["'a.gz' was never closed: nothing of it is stored."]
-    with pytest.raises(KeyError), files.open("a.gz", mode, compression="gzip") as file:  # noqa: PT012
+    with pytest.raises(KeyError), files.open("a.gz", mode, compression="gzip") as file:  # noqa: PT012 # of the block
         file.write(content)
         raise KeyError
     assert files.find("") == []

@@ -126,7 +126,7 @@ def answered(message: Message | bytes = b"") -> Treatment:
 
 
 def refused(error: BrokerError, times: int | None = None) -> Treatment:
-    """What is sent does not get through, or the first so many do not."""
+    """Answer requests with this error: all of them, or as many as `times` says."""
     left = [times]
 
     async def refuse(go: Go) -> Octets:

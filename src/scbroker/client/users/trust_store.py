@@ -306,10 +306,8 @@ class _FileMarks:
                 self._read(connection)
                 if self._values.get(kind, key) != expected:
                     return False
-                if (
-                    self._position == before
-                ):  # no other process has appended an entry, so a row is damaged
-                    raise DamagedError
+                if self._position == before:
+                    raise DamagedError  # no other process has appended an entry, so a row is wrong
                 before, position = self._position, self._append(connection, entry)
             self._add(position, entry)
             entries = max(_COMPACT_AT, len(self._values) // 32)
