@@ -78,34 +78,6 @@ def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_
 
 @pytest.mark.long
 @attack(61, "file changed during its upload")
-def test_a_change_through_a_memory_map_is_the_limit_and_readers_get_what_was_sealed(
-    mallory: Mallory, alice: User, file: Path
-) -> None:
-    """The system does not date each write to a page that is mapped and changed already."""
-    device = mallory.device_of(alice)
-    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
-        mapped[:] = OLD * SEGMENTS
-
-        def change() -> None:
-            mapped[:] = NEW * SEGMENTS
-
-        made = None
-        with (
-            mallory.meddling(CHUNK, before=once(change)),
-            suppress(BrokerError.invalidArgumentError),
-        ):
-            made = device.createContainer(file).result(PATIENCE)
-    if made is not None:
-        found = mallory.device_of(alice).getContainerContent(made.id).result(PATIENCE)
-        assert found is not None
-        assert len(found) == len(OLD) * SEGMENTS
-        assert found[:SEGMENT] == OLD
-        assert found[-SEGMENT:] == NEW
-        assert not found.strip(b"on")
-
-
-@pytest.mark.long
-@attack(61, "file changed during its upload")
 def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_stream(
     mallory: Mallory, alice: User, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,16 +152,6 @@ def book_of_two_versions(mallory: Mallory, alice: User, bob: User, eve: User) ->
 
 
 @attack(87, "address book rolled back")
-def test_an_older_book_is_the_limit_of_a_fresh_device(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    story = book_of_two_versions(mallory, alice, bob, eve)
-    mallory.rewind(story, 1)
-    found = Contacts(mallory.device_of(alice)).get("Bob").result(PATIENCE)
-    assert found.userId == eve.ring.userId
-
-
-@attack(87, "address book rolled back")
 def test_a_book_that_the_broker_hides_is_neither_empty_nor_joined_with_another(
     mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:

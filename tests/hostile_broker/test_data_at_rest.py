@@ -139,22 +139,6 @@ def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(
         wait_until(lambda: not parts_in(stolen(alone), old, 32))
 
 
-@pytest.mark.long
-@attack(59, "old KeyFiles in the database's files")
-def test_an_auth_that_was_heard_opens_the_key_file_until_the_passphrase_is_changed_and_is_the_limit(
-    alone: BrokerProcess,
-) -> None:
-    """Unlike a token it does not expire, and it tests guesses for one Argon2id each."""
-    ring = alone.new_user()
-    keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
-    with Wire(alone) as wire:
-        user = User(ring, wire.log_in(ring))
-        store(user, authorized(user, storing(user, auth=keys.auth))).expect(204)
-        wire.open_key_file(ring.userId, keys.auth).expect(200)
-        store(user, authorized(user, storing(user))).expect(204)
-        wire.open_key_file(ring.userId, keys.auth).expect(401, "credentials")
-
-
 def open_to_others(*paths: Path) -> list[Path]:
     """Return those that other users of the machine can open."""
     return [path for path in paths if path.stat().st_mode & 0o077]

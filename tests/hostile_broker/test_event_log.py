@@ -156,24 +156,6 @@ def test_a_log_that_grew_again_is_another_for_a_reading_that_begins_behind_what_
         assert reads(device, **behind) == [6]
 
 
-@attack(37, "event log changed")
-def test_what_a_filter_leaves_out_and_what_was_never_told_is_the_limit(mallory: Mallory) -> None:
-    alice, story = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    assert len(reads(device)) == 5
-    with mallory.lying(EVENTS, with_events(lambda log: log[:1])):
-        assert reads(device, containerId=story.uuid) == [1]
-        assert reads(device, eventType=ContainerEventType.Updated) == [2]
-        with mallory.refused(device, INTEGRITY) as attempt:
-            attempt(device.getEvents())
-    mallory.query("DELETE FROM events WHERE id IS NULL")
-    story.tell(alice, story.follow(alice, content=b"6"))
-    mallory.query("DELETE FROM events WHERE id IS NULL")
-    assert len(reads(device)) == 5
-    found = device.getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.version) == (b"6", 6), "the container itself says it"
-
-
 def aged(first: int, log: list[Event]) -> Lie:
     """The events of this log before `first` were dropped for their age, it is said."""
     gone = [event for event in log if event.id < first]
@@ -307,25 +289,6 @@ def test_no_device_that_has_seen_the_deletion_takes_the_container_again(
     for content in (b"other", b"history"):
         mallory.plant(another, another.follow(bob, content=content))
     mallory.check_refused(device, story, FORK, *OPERATIONS)
-
-
-@pytest.mark.long
-@attack(38, "deleted container brought back")
-def test_who_never_saw_the_deletion_is_shown_what_was_before_and_that_is_the_limit(
-    mallory: Mallory,
-) -> None:
-    """Hiding is withholding. With a member's help a fresh device is even shown what came later."""
-    alice, bob, story = deleted_story(mallory)
-    marked = mallory.restarted_device_of(alice, story)
-    story.tell(bob, story.follow(bob, tombstone=True))
-    shown = mallory.rewind(story, 1)
-    for device in (marked, mallory.device_of(alice)):
-        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"gone"
-    mallory.rewind(story, 2)
-    with pytest.raises(BrokerError.deletedError):
-        marked.getContainer(story.uuid).result(PATIENCE)
-    plant_risen(mallory, story, bob)
-    assert mallory.device_of(alice).getContainerContent(shown.uuid).result(PATIENCE) == b"risen"
 
 
 @attack(38, "deleted container brought back")

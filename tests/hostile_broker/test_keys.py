@@ -30,7 +30,6 @@ from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
-    READER,
     Step,
     Story,
     User,
@@ -108,30 +107,6 @@ def test_who_saw_a_key_retired_is_not_brought_to_use_it_again(
     bob = rotate(mallory.behind.database_url, bob, (KeyType.Encryption, 0), encryption=1)
     device = mallory.restarted(mallory.device_of(alice, bob, store=mallory.new_store()))
     mallory.check_keys_refused(device, bob, before, ROLLBACK)
-
-
-@attack(1, "public-key substitution")
-def test_a_withheld_retirement_is_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
-    alice, bob = mallory.people(2)
-    before, url = records_of(bob), mallory.behind.database_url
-    rotate(url, bob, (KeyType.Encryption, 0), encryption=1)
-    query(url, "UPDATE users SET encryption_index = 0 WHERE id = ?", bob.ring.userId.bytes)
-    device = mallory.device_of(alice)
-    with mallory.serving_keys(bob, before):
-        device.createContainer(b"x", accessLevels=[level(alice), level(bob)]).result(PATIENCE)
-    # It went to the retired key, which is Bob's own all the same.
-    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)
-
-
-@attack(1, "public-key substitution")
-def test_a_user_id_that_the_attacker_handed_over_is_the_limit_and_its_fingerprint_tells(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    said_to_be_bobs = eve.ring.userId
-    device = mallory.device_of(alice)
-    found = device.getPublicKeys(said_to_be_bobs).result(PATIENCE)
-    assert [key.hasFingerprint(bob.ring.fingerprint) for key in found] == [False, False]
-    assert found[0].hasFingerprint(eve.ring.fingerprint)
 
 
 def by_the_broker(alice: User, eve: User, nonce: bytes) -> tuple[Story, Any]:
@@ -261,20 +236,3 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     for served, error in ((records_of(eve), SUBSTITUTION), (again.first_records(clock()), FORK)):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
         mallory.check_keys_refused(device, bob, served, error)
-
-
-@attack(12, "recipient swapped at a rotation")
-def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_they_get_no_wrap(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    """Nobody else gets one in their place, and the next change of access mends it."""
-    device, both = mallory.device_of(alice), [level(alice), level(bob, READER)]
-    made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
-    url = mallory.behind.database_url
-    for deleted, wrapped in ((True, 1), (False, 2)):
-        query(url, "UPDATE users SET deleted = ? WHERE id = ?", deleted, bob.ring.userId.bytes)
-        device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
-        sent = mallory.sent_record()
-        assert sum(item.wrap is not None for item in sent.accessList or ()) == wrapped
-        assert wrapped_key(sent, alice)
-    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)

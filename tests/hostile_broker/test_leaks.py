@@ -3,7 +3,6 @@
 Attack 24 of `catalogue`.
 """
 
-import json
 import random
 import uuid
 from collections.abc import Iterator
@@ -116,19 +115,6 @@ def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
             names = {name.lower() for name in [*each.headers, *each.answer_headers]}
             assert names.isdisjoint({"content-encoding", "accept-encoding", "te"})
     assert len(sent) == 1
-
-
-def test_the_lengths_of_content_and_header_are_the_limit(mallory: Mallory) -> None:
-    """The format has room for padding, and nothing is padded: the record says the length to everybody."""
-    device = mallory.device(mallory.new_user())
-    for size in (0, 7, LARGE):
-        header = "x" * size
-        device.createContainer(bytes(size), header).result(PATIENCE)
-        record = parse_record(mallory.sent_record().record.body)
-        assert record.content is not None
-        assert record.header is not None
-        assert record.content.paddedLength == size
-        assert record.header.paddedLength == len(json.dumps(header))
 
 
 def padded(story: Story, author: User, plaintext: bytes, length: int) -> tuple[Part, bytes]:

@@ -119,17 +119,6 @@ def test_only_a_verified_tombstone_excuses_a_container_that_is_left_out(
     assert mallory.since(count) == [LIST], "the proof is remembered"
 
 
-@attack(64, "containers left out of a list")
-def test_leaving_out_containers_that_a_device_never_read_is_the_limit(
-    mallory: Mallory, alice: User
-) -> None:
-    stories(alice)
-    device = mallory.device_of(alice)
-    with mallory.lying(LIST, those(lambda n: n != 1)):
-        page = device.listContainers().result(PATIENCE)
-    assert (len(page.containers), page.leftOut) == (2, [])
-
-
 DISORDER: dict[str, Lie] = {
     "moved": lambda page: replace(page, containers=page.containers[::-1]),
     "doubled": lambda page: replace(page, containers=[page.containers[0], *page.containers]),

@@ -18,7 +18,7 @@ from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level, marks
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, ROLLBACK
+from tests.hostile_broker.protocol import INTEGRITY, RECORD, ROLLBACK
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
@@ -101,25 +101,6 @@ def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was
     found = device.revokeAccess(ids, bob.ring.userId).result(PATIENCE)
     assert kinds(found) == [ROLLBACK] * 2
     assert sent() == []
-
-
-@attack(70, "older list in a merge")
-def test_a_grant_on_an_older_list_by_a_device_that_never_read_the_container_is_the_limit(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """The list that this device signs has Bob again. A device that read the removal refuses it as a fork."""
-    [story] = shared(alice, bob, count=1)
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    older_device = mallory.device_of(alice, bob, carol)
-    assert names(older_device, story) == {alice.id}
-    mallory.rewind(story, 1)
-    mallory.query(
-        "DELETE FROM access_lists WHERE container_id = ? AND access_version > 1", story.id
-    )
-    fresh = mallory.device_of(alice, bob, carol)
-    assert kinds(grant(fresh, [story], carol)) == [DONE]
-    assert names(fresh, story) == {alice.id, bob.id, carol.id}
-    mallory.check_refused(older_device, story, FORK)
 
 
 @pytest.mark.sampled

@@ -4,21 +4,17 @@ Attack 63 of `catalogue`. The thief has every key and every record of the time b
 has; what is written from then on has to stay closed.
 """
 
-from dataclasses import replace as with_fields
 from typing import Any
 
 import pytest
 
-from scbroker.client.core.sealing import OpenPart
-from scbroker.crypto.verify import sha256
-from scbroker.records.container_record import Role, parse_entry, parse_record
+from scbroker.records.container_record import parse_entry, parse_record
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, RECORD, VIEW
-from tests.hostile_broker.served import content_of, instead, opened, wrapped_key
+from tests.hostile_broker.served import instead, opened, wrapped_key
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Grant, Grants, Story, User, rotate
 
@@ -69,34 +65,6 @@ def test_what_is_written_after_a_change_of_keys_opens_by_none_of_the_keys_before
 
 
 @attack(63, "wrap for a replaced key")
-def test_a_write_that_is_tried_again_over_a_change_of_keys_uses_nothing_that_the_thief_has(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    """Alice replaces her key while Bob's record is on its way; the thief and the broker keep that record."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER})
-    his = mallory.device_of(bob, alice)
-    his.getContainer(story.uuid).result(PATIENCE)
-    sent: list[Any] = []
-
-    def replace_key(exchange: Exchange) -> None:
-        sent.append(exchange.message)
-        if len(sent) == 1:
-            rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
-
-    with mallory.meddling(RECORD, before=replace_key):
-        his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    first, second = sent
-    # Nobody renewed in between: the head has this container key also when Bob reads it again.
-    assert opened(first, story.key) == b"secret"
-    check_closed_to(alice, second, story.key)
-    known = OpenPart.open(story.id, Role.Content, content_of(first), story.key)
-    with pytest.raises(DECRYPTION):
-        with_fields(known, part=content_of(second)).open_segment(
-            0, second.content, sha256(second.content)
-        )
-
-
-@attack(63, "wrap for a replaced key")
 def test_a_device_that_knows_the_new_key_renews_whatever_the_broker_says(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -109,19 +77,6 @@ def test_a_device_that_knows_the_new_key_renews_whatever_the_broker_says(
         his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
     assert mallory.since(count).count(RECORD) == 1
     check_closed_to(alice, mallory.sent_record(), story.key)
-
-
-@attack(63, "wrap for a replaced key")
-def test_a_change_of_keys_that_is_hidden_from_a_device_is_the_limit(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    """His device needs no keys, for it has judged the list before. The broker behind refuses the record."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER})
-    his = mallory.victim(bob, story, marked=True)
-    rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
-    with mallory.lying(VIEW, instead(recipients=[])), pytest.raises(Exception, match="newer keys"):
-        his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    assert opened(mallory.sent_record(), story.key) == b"secret"
 
 
 @attack(63, "wrap for a replaced key")

@@ -4,14 +4,12 @@ Attack 21 of `catalogue`. A device that has seen a state takes no older one and 
 asked to do, also once it was started again; a fresh device gets one history that is consistent.
 """
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, FileTrustStore
+from scbroker import BrokerError
 from scbroker.wire.containers import Bodies
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory
 from tests.hostile_broker.catalogue import all_mount
@@ -78,43 +76,6 @@ def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started
         mallory.plant(lie, lie.follow(bob, content=b"on top of it"))
         for device in devices:
             mallory.check_refused(device, story, FORK)
-
-
-def test_which_of_two_histories_a_fresh_device_gets_is_the_limit(mallory: Mallory) -> None:
-    """It gets one that is consistent, not the newest; and then it stays with that one."""
-    alice, bob, carol = mallory.people(3)
-    story = of_four_versions(alice, bob, carol)
-    older = mallory.rewind(story, 2)
-    first = mallory.device_of(carol, alice)
-    found = first.getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.version) == (b"2", 2)
-    mallory.plant(older, older.follow(bob, content=b"other"))
-    assert first.getContainerContent(story.uuid).result(PATIENCE) == b"other"
-    mallory.rewind(story, 4)
-    mallory.check_refused(first, story, FORK, *OPERATIONS)
-    second = mallory.device_of(carol, alice)
-    assert second.getContainerContent(story.uuid).result(PATIENCE) == b"2"
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("how", ["lost", "copied back"])
-def test_a_trust_store_that_is_lost_or_copied_back_is_the_limit(
-    mallory: Mallory, tmp_path: Path, how: str, alice: User
-) -> None:
-    """A copy knows what was seen when it was made, and no more."""
-    story, copy = Story(alice).created(content=b"1"), tmp_path / "copy"
-    with mallory.device_of(alice, store=FileTrustStore(tmp_path / "store")) as before:
-        before.getContainer(story.uuid).result(PATIENCE)
-    shutil.copytree(tmp_path / "store", copy)
-    story.tell(alice, story.follow(alice, content=b"2"))
-    with mallory.device(alice.ring, FileTrustStore(tmp_path / "store")) as device:
-        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
-    shutil.rmtree(tmp_path / "store")
-    if how == "copied back":
-        shutil.copytree(copy, tmp_path / "store")
-    mallory.rewind(story, 1)
-    device = mallory.device(alice.ring, FileTrustStore(tmp_path / "store"))
-    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"1"
 
 
 PAGES: dict[str, tuple[Callable[[Story, Story], list[bytes]], type[BrokerError]]] = {

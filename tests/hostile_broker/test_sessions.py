@@ -14,10 +14,8 @@ from scbroker import BrokerError, ServerProvider
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import Authorization, Challenge, Session, SessionRequest
+from scbroker.wire.users import Authorization, Challenge, SessionRequest
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.accounts import file_of
-from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
@@ -25,7 +23,6 @@ from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
-    READER,
     Story,
     User,
     chain_of,
@@ -161,11 +158,6 @@ def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(mallor
     delete_key_file(alice, order).expect(401, "challenge")
 
 
-def some_file_of(user: User) -> bytes:
-    """Bytes in the form of a user's KeyFile, which open under nothing."""
-    return file_of([user.name, bytes(32), b"p", b"p"])
-
-
 @attack(36, "stolen token")
 def test_what_a_thief_finds_in_the_database_is_no_token(mallory: Mallory, alice: User) -> None:
     device = mallory.device_of(alice)
@@ -247,25 +239,3 @@ def test_a_stolen_token_changes_nothing_without_a_key(mallory: Mallory) -> None:
             thief.wire.call("PUT", "/v1/key-file", message).expect(401, "challenge")
             assert delete_user(alice, order).status == 401
     assert alice.view(story).head is None
-
-
-@attack(36, "stolen token")
-def test_who_stole_a_token_reads_sealed_data_for_its_time_and_that_is_the_limit(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    """So does an attacker at the broker's own address, which TLS is there to prevent."""
-    story = Story(alice).created({alice: OWNER, bob: READER}, content=b"the plaintext")
-    stolen: list[str] = []
-
-    def take(exchange: Exchange) -> None:
-        session: Session = exchange.answer
-        stolen.append(session.token)
-
-    with mallory.meddling(SESSIONS, after=take):
-        mallory.device_of(bob)
-    with Wire(mallory.behind, token=stolen[0]) as thief:
-        answer = thief.call("GET", f"{story.path}?content=1").expect(200)
-    sealed = story.requests[0].content
-    assert sealed is not None
-    assert sealed in answer.body
-    assert b"the plaintext" not in answer.body

@@ -135,20 +135,6 @@ def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_remo
 
 
 @attack(9, "self-escalation")
-def test_who_else_is_in_the_list_is_the_limit_of_a_reader_who_does_not_see_it(
-    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
-) -> None:
-    """Bob and the broker show Carol a list without the owner; members who see the list refuse it."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: NO_LIST, eve: READER})
-    hers, eves = mallory.device_of(carol, alice, bob), mallory.device_of(eve, alice, bob)
-    without_the_owner: Grants = {bob: WRITER, carol: NO_LIST, eve: READER}
-    mallory.plant(story, story.follow(bob, grants=without_the_owner, content=b"Bob's"))
-    found = hers.getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.access, found.modifiedBy) == (b"Bob's", None, bob.ring.userId)
-    mallory.check_refused(eves, story, INTEGRITY)
-
-
-@attack(9, "self-escalation")
 def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Mallory) -> None:
     """Bob renews for an encryption key that Alice will never have, and no index may fall afterwards."""
     alice, bob, carol = mallory.people(3)
@@ -212,19 +198,3 @@ def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(mallory: Ma
     device = mallory.device_of(carol, bob)
     device.getContainerMetadata(his.uuid).result(PATIENCE)
     mallory.check_refused(device, his, DECRYPTION, "getContainer", "getContainerContent")
-
-
-@attack(10, "re-attribution")
-def test_who_signed_last_is_shown_and_who_wrote_a_carried_part_is_the_limit_of_a_fresh_device(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Alice's record is withheld, and Bob's carries her new part: who saw what was before refuses it."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
-    story.tell(alice, story.follow(alice, header=b"1"))
-    device = mallory.device_of(carol, *story.grants)
-    device.getContainer(story.uuid).result(PATIENCE)
-    hers = story.follow(alice, content=b"Alice's own words")
-    mallory.plant(story, story.altered(bob, hers, author=bob.name))
-    mallory.check_refused(device, story, INTEGRITY)
-    found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.modifiedBy) == (b"Alice's own words", bob.ring.userId)

@@ -11,7 +11,7 @@ from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY
+from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY
 from tests.hostile_broker.served import governing_of, with_wrap
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
@@ -38,22 +38,6 @@ def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_no
     mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
 
 
-def test_two_beginnings_by_their_creator_are_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
-    """Each is shown one of them, and stays with it."""
-    alice, bob, carol = mallory.people(3)
-    story = Story(alice).created({alice: OWNER, bob: READER, carol: READER}, content=b"for Bob")
-    his, hers = mallory.device_of(bob, alice), mallory.device_of(carol, alice)
-    assert his.getContainerContent(story.uuid).result(PATIENCE) == b"for Bob"
-    again = Story(alice, nonce=story.nonce)
-    mallory.plant(
-        again, again.begin({alice: OWNER, bob: READER, carol: READER}, content=b"for Carol")
-    )
-    assert hers.getContainerContent(story.uuid).result(PATIENCE) == b"for Carol"
-    mallory.check_refused(his, story, FORK)
-    mallory.plant(story, story.requests[0])
-    mallory.check_refused(hers, story, FORK)
-
-
 def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
     """Bob may change the type, and puts Alice's first content back beside it, as if it had stayed."""
     alice, bob, carol = mallory.people(3)
@@ -65,15 +49,3 @@ def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
     mallory.force(story, bob, forged, 422, "rejected")
     for device in devices:
         mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")
-
-
-def test_a_stale_part_that_a_writer_signs_for_is_the_limit_of_a_fresh_device(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """It does not know what was there before; what it is shown is what Bob, who may write, signed for."""
-    story = Story(alice).created({alice: OWNER, bob: TYPIST, carol: READER}, content=b"old")
-    stale = story.head.content
-    story.tell(alice, story.follow(alice, content=b"new"))
-    mallory.plant(story, story.altered(bob, story.follow(bob, type="t"), content=stale))
-    found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.modifiedBy) == (b"old", bob.ring.userId)

@@ -140,24 +140,6 @@ def test_an_object_store_is_told_nothing_of_who_asks(mallory: Mallory) -> None:
         assert methods == {b"PUT", b"GET"}
 
 
-@pytest.mark.long
-@attack(36, "stolen token")
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_redirect_of_an_object_store_is_followed(mallory: Mallory, status: int) -> None:
-    with BadBroker([http(200)]) as internal:
-        moved = b"Location: %s/latest\r\n" % internal.url.encode()
-        with BadBroker([http(status, headers=moved)]) as store:
-            alice = device_at(mallory, store)
-            made = alice.createContainer(CONTENT).result(PATIENCE)
-            with addressing(mallory, lambda _: store.url):
-                for started in (alice.createContainer(CONTENT), alice.getContainerContent(made.id)):
-                    with pytest.raises(BrokerError) as refused:
-                        started.result(PATIENCE)
-                    assert refused.value == BrokerError.unreachableError
-            assert internal.requests == []
-            assert {request.head.split()[0] for request in store.requests} == {b"PUT", b"GET"}
-
-
 def sealed_of(mallory: Mallory, device: ServerProvider) -> tuple[Any, bytes]:
     """A content, and its sealed bytes as the broker gives them to anybody who may download."""
     made = device.createContainer(CONTENT).result(PATIENCE)

@@ -156,17 +156,6 @@ def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_all
 
 
 @pytest.mark.long
-@attack(62, "a disk filled with unfinished uploads")
-def test_contents_that_records_name_have_no_bound_and_that_is_the_limit(
-    broker: BrokerProcess, session: NewSession
-) -> None:
-    alice = session(broker.new_user())
-    for _ in range(PARTS + 1):
-        story = Story(alice)
-        story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
-
-
-@pytest.mark.long
 @attack(57, "containers found by uploading to them")
 def test_a_stranger_gets_the_same_answers_for_a_container_a_deleted_one_and_none(
     broker: BrokerProcess, session: NewSession
