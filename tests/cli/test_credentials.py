@@ -111,8 +111,8 @@ def test_an_export_overwrites_nothing_and_refuses_before_it_asks(carol: Person) 
     (carol.home / "link").symlink_to("nowhere")
     for name in ("there", "link"):
         error = carol.run("key-file", "export", name, status=2).error
-        assert f"{name} exists already: name a new file" in error
-    assert "no/folder is not a folder" in carol.run(
+        assert f"{name} cannot be written (File exists): name a new file" in error
+    assert "no/folder/file cannot be written" in carol.run(
         "key-file", "export", "no/folder/file", status=2
     ).error  # fmt: skip
     assert (carol.home / "there").read_text() == "mine"

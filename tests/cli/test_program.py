@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scbroker import errors
-from scbroker.cli import _EXTRAS, status_of
+from scbroker.cli import status_of
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
 
@@ -55,7 +55,7 @@ def _without(module: str, *arguments: str, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("module", _EXTRAS["server"])
+@pytest.mark.parametrize("module", ["sqlalchemy", "jinja2", "uvicorn"])
 def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     module: str, tmp_path: Path
 ) -> None:
@@ -93,7 +93,7 @@ def test_each_family_of_errors_has_an_exit_status(error: errors.BrokerError, sta
     [
         (["put", "-r", ""], "FILE is empty"),
         (["mirror", ""], "FOLDER is empty"),
-        (["login", "--session-folder", ""], "must be the paths of folders"),
+        (["login", "--session-folder", ""], "--trust-folder is empty"),
     ],
 )
 def test_an_empty_path_is_refused_and_not_the_current_folder(

@@ -9,14 +9,8 @@ import scbroker
 from scbroker import errors
 from scbroker.extras import install
 
-_EXTRAS: Final = {
-    "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
-    "server": (
-        "alembic", "asyncpg", "httptools", "jinja2", "obstore", "prometheus_client", "sqlalchemy",
-        "starlette", "structlog", "typer", "uvicorn",
-    ),
-}  # fmt: skip
-"""The modules that each extra installs, to name the extra if one is missing."""
+_EXTRAS: Final = {"ui": "ui", "serve": "server", "admin": "server"}
+"""The extra that a command needs, by its name; "cli" for every other command."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -108,17 +102,9 @@ def _drop_output() -> None:
 
 
 def _what_to_install(error: ModuleNotFoundError) -> str:
-    module = (error.name or str(error)).partition(".")[0]
-    missing = f"This command needs the Python package {module.replace('_', '-')}"
-    if sys.argv[1:2] == ["ui"]:
-        return f"{missing}: run `{install('ui')}`."
-    commands = [f"`{install(extra)}`" for extra, names in _EXTRAS.items() if module in names]
-    if len(commands) > 1:
-        users, brokers = commands
-        return f"{missing}: run {users} for the commands of users, {brokers} to run a broker."
-    if commands:
-        return f"{missing}: run {commands[0]}."
-    return f"{missing}, which belongs to scbroker and is missing: install scbroker again."
+    module = (error.name or str(error)).partition(".")[0].replace("_", "-")
+    extra = _EXTRAS.get("".join(sys.argv[1:2]), "cli")
+    return f"This command needs the Python package {module}: run `{install(extra)}`."
 
 
 def status_of(error: errors.BrokerError) -> int:

@@ -82,9 +82,11 @@ def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
 
 @contextmanager
 def _without_secrets() -> Iterator[None]:
-    """Take secrets out of the parser's errors, which repeat what was typed."""
+    """Take secrets out of the parser's errors, which repeat what was typed; end at Ctrl-C in a prompt."""
     try:
         yield
+    except typer.Abort:
+        raise KeyboardInterrupt from None  # the exit status of Ctrl-C anywhere else
     except Exception as error:
         if hasattr(error, "format_message"):  # the parser's errors: their class is not public
             error.__dict__["message"] = masked(error.__dict__["message"])

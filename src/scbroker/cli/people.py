@@ -11,7 +11,7 @@ import shlex
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -32,16 +32,15 @@ _OFFER_SECONDS: Final = 2.0
 """Time limit for reading offers, which only add a hint: the history of an offered group can be long."""
 _MOST_LISTED: Final = 10
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
-Entry: TypeAlias = "scbroker.Group | errors.BrokerError"
-AnyHolder: TypeAlias = "Holder[Any]"
-"""A person or a group."""
-W = TypeVar("W", bound="Who | scbroker.Group")
+GroupRef: TypeAlias = "scbroker.Group | uuid.UUID"
+"""A group; its id alone if it cannot be read. Of a group, the library compares the whole fingerprint."""
 
 
-class Holder(NamedTuple, Generic[W]):
+class Holder(NamedTuple):
     """A person or a group that a command line names, with a name for messages."""
 
-    who: W
+    who: Any
+    """A `Who`, or a group."""
     id: uuid.UUID
     name: str
 
@@ -52,10 +51,10 @@ class Holder(NamedTuple, Generic[W]):
     @property
     def label(self) -> str:
         """The name as lists show it."""
-        return f"group {self.who.name}" if isinstance(self.who, scbroker.Group) else self.name
+        return f"group {self.who.name}" if self.is_group else self.name
 
 
-def holder_of(who: W) -> Holder[W]:
+def holder_of(who: Who | scbroker.Group) -> Holder:
     """Return a person or a group with its name for messages."""
     if isinstance(who, uuid.UUID):
         return Holder(who, who, str(who))
@@ -64,30 +63,12 @@ def holder_of(who: W) -> Holder[W]:
     return Holder(who, who.userId, contact_in_text(who.name))
 
 
-class Found(NamedTuple):
-    """A group that a command line names. If the group cannot be read, only its id is known."""
-
-    id: uuid.UUID
-    entry: Entry
-
-    @property
-    def ref(self) -> scbroker.Group | uuid.UUID:
-        """The argument for the library: the group, whose whole fingerprint it compares, or else the id."""
-        return self.entry if isinstance(self.entry, scbroker.Group) else self.id
-
-    @property
-    def name(self) -> str:
-        """The name, or the id if the group cannot be read."""
-        return self.entry.name if isinstance(self.entry, scbroker.Group) else str(self.id)
-
-    def readable(self) -> scbroker.Group:
-        """Return the group; raise the error that prevents reading it."""
-        if isinstance(self.entry, scbroker.Group):
-            return self.entry
-        raise with_message(self.entry, f"{self.id}: {self.entry.message}")
+def named_and_id(group: GroupRef) -> tuple[str, uuid.UUID]:
+    """Return the name and the id of a group; the id for both if the group cannot be read."""
+    return (str(group), group) if isinstance(group, uuid.UUID) else (group.name, group.id)
 
 
-def warning_of(holder: AnyHolder) -> str | None:
+def warning_of(holder: Holder) -> str | None:
     """Return a warning that says how to verify a person; None for a verified contact."""
     if isinstance(holder.who, scbroker.Contact):
         if holder.who.verified:
@@ -107,20 +88,20 @@ def warning_of(holder: AnyHolder) -> str | None:
     )
 
 
-def warn(run: Run, people: Sequence[AnyHolder]) -> None:
+def warn(run: Run, people: Sequence[Holder]) -> None:
     """Say how to verify these people, except for verified contacts."""
     for each in people:
         if (text := warning_of(each)) is not None:
             run.out.say(text)
 
 
-def check_others(run: Run, people: Sequence[AnyHolder], what_to_do: str) -> None:
+def check_others(run: Run, people: Sequence[Holder], what_to_do: str) -> None:
     """Raise `InvalidArgumentError` if the user is one of these people."""
     if any(each.id == run.people.own_id for each in people):
         raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
 
 
-def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.BrokerError:
+def named_in(error: errors.BrokerError, holders: Sequence[Holder]) -> errors.BrokerError:
     """Return an error whose message has the names of people and groups in place of their ids."""
     text = error.message
     for each in holders:
@@ -131,7 +112,7 @@ def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.
 
 
 @contextmanager
-def naming(holders: Sequence[AnyHolder]) -> Iterator[None]:
+def naming(holders: Sequence[Holder]) -> Iterator[None]:
     """Replace the ids of these people by their names in the messages of the block's errors."""
     try:
         yield
@@ -162,64 +143,68 @@ class People(desk.People):
             return self.book.get(text).result()
         return self.contacts.get(user_id, user_id)
 
-    def find_all(self, texts: Sequence[str]) -> list[Holder[Who]]:
+    def find_all(self, texts: Sequence[str]) -> list[Holder]:
         """Return the people of the texts, each once."""
         found = [holder_of(self.find(each)) for each in texts]
         return list({each.id: each for each in found}.values())
 
-    def find_holder(self, text: str) -> AnyHolder:
+    def find_holder(self, text: str) -> Holder:
         """Return the person or the accepted group of a text.
 
         Raises `InvalidArgumentError` if it means both a contact and a group, `NotFoundError` if neither.
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
             return holder_of(self.find(text))
-        group = self._only(text, self.accepted)
+        group = self._only(text, self.readable)
         try:
             person = holder_of(self.find(text))
         except errors.NotFoundError as error:
-            if group is None:
-                self._check_offers(text)
-                raise errors.NotFoundError(
-                    f"{error.message} No group of yours is named {text!r} either."
-                ) from None
-            return holder_of(group.readable())
-        if group is None:
-            return person
-        if isinstance(person.who, uuid.UUID):  # the text is a whole id, that of a group
-            return holder_of(group.readable())
-        raise errors.InvalidArgumentError(
-            f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} for "
-            "the group."
-        )
+            if group is not None:
+                return holder_of(group)
+            self._check_offers(text)
+            more = f"No group of yours is named {text!r} either."
+            raise errors.NotFoundError(f"{error.message} {more}") from None
+        if group is not None and is_id(text):
+            return holder_of(group)
+        if group is not None:
+            raise errors.InvalidArgumentError(
+                f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} "
+                "for the group."
+            )
+        return person
 
-    def find_group(self, text: str) -> Found:
+    def find_group(self, text: str) -> scbroker.Group:
         """Return the accepted group that a text means.
 
         Raises `NotFoundError` if no such group exists, with a hint if the text means an offer, and
         `InvalidArgumentError`, which lists them, if it means several: a command never guesses.
         """
-        if (found := self._only(text, self.accepted)) is not None:
+        if (found := self._only(text, self.readable)) is not None:
             return found
+        for each in self.accepted if is_id(text) else ():
+            if isinstance(each, errors.BrokerError) and each.containerId == uuid.UUID(text):
+                raise each
         self._check_offers(text)
         raise errors.NotFoundError(
             f"You have no group named {text!r}, and no id begins with it: `scbroker groups ls` lists your "
             "groups."
         )
 
-    def find_group_id(self, text: str) -> uuid.UUID:
-        """Return the text as an id, or the id of the accepted group that it means; raises as `find_group`."""
-        return uuid.UUID(text) if is_id(text) else self.find_group(text).id
+    def find_group_or_id(self, text: str) -> GroupRef:
+        """Return a whole id as it is if no group that can be read has it, else as `find_group`."""
+        is_unknown = is_id(text) and uuid.UUID(text) not in self.groups
+        return uuid.UUID(text) if is_unknown else self.find_group(text)
 
-    def find_offer(self, text: str) -> Found:
-        """Return the offered group that a text means; raises as `find_group`."""
-        groups = self._provider.getGroups().result()
-        # Include groups that cannot be read: nobody knows whether they are accepted or only offered.
-        found = self._only(
-            text, [e for e in groups if not (isinstance(e, scbroker.Group) and e.accepted)]
-        )
+    def find_offer(self, text: str) -> GroupRef:
+        """Return the offered group that a text means; a whole id as it is. Raises as `find_group`."""
+        groups = [
+            each for each in self._provider.getGroups().result() if isinstance(each, scbroker.Group)
+        ]
+        found = self._only(text, [each for each in groups if not each.accepted])
         if found is None and self._only(text, groups) is not None:
             raise errors.InvalidArgumentError(f"You have accepted the group {text!r} already.")
+        if found is None and is_id(text):
+            return uuid.UUID(text)
         if found is None:
             raise errors.NotFoundError(
                 f"No group named {text!r} is offered to you, and no id of one begins with it: `scbroker "
@@ -227,9 +212,9 @@ class People(desk.People):
             )
         return found
 
-    def find_any_group(self, text: str) -> Found:
+    def find_any_group(self, text: str) -> GroupRef:
         """Return the accepted group that a text means, or else an offered one; raises as `find_group`."""
-        return self._only(text, self.accepted) or self.find_offer(text)
+        return self._only(text, self.readable) or self.find_offer(text)
 
     def offers(self) -> list[scbroker.Group] | None:
         """Return the offered groups; None if they cannot be read in two seconds."""
@@ -243,26 +228,24 @@ class People(desk.People):
 
     def _check_offers(self, text: str) -> None:
         """Raise `NotFoundError` if a text means a group that is only offered."""
-        if _meant(text, self.offers() or []):
+        if meant(text, self.offers() or []):
             raise errors.NotFoundError(
                 f"You have not accepted the group {text!r} yet: run `scbroker groups accept "
                 f"{shlex.quote(text)}` first."
             )
 
-    def _only(self, text: str, groups: Sequence[Entry]) -> Found | None:
-        found = _meant(text, groups)
+    def _only(self, text: str, groups: Sequence[scbroker.Group]) -> scbroker.Group | None:
+        found = meant(text, groups)
         if len(found) > 1:
-            listed = "; ".join(map(self._told_apart, found[:_MOST_LISTED]))
+            listed = "; ".join(
+                f"{each.id}, {each.name!r}, created by {self.name_of(each.createdBy)}, has "
+                f"{counted(each.memberCount, 'member')}"
+                for each in found[:_MOST_LISTED]
+            )
             raise errors.InvalidArgumentError(
                 f"{text!r} means {len(found)} groups: use a whole id. {listed}."
             )
         return found[0] if found else None
-
-    def _told_apart(self, found: Found) -> str:
-        if not isinstance(found.entry, scbroker.Group):
-            return f"{found.id} cannot be read"
-        creator, number = self.name_of(found.entry.createdBy), found.entry.memberCount
-        return f"{found.id}, {found.name!r}, created by {creator}, has {counted(number, 'member')}"
 
     def name_of(self, user_id: uuid.UUID) -> str:
         """Return the contact's name, "you" for the user's own id, "link NAME" for the user of one of the
@@ -282,15 +265,6 @@ class People(desk.People):
         """Return the names of the container's other members; None if the user may not see them."""
         others = self.others(container)
         return None if others is None else [_label(each) for each in others]
-
-
-def _meant(text: str, groups: Sequence[Entry]) -> list[Found]:
-    found = (
-        Found(id, each)
-        for each in groups
-        if (id := each.id if isinstance(each, scbroker.Group) else each.containerId) is not None
-    )
-    return meant(text, found, lambda each: isinstance(each.entry, scbroker.Group))
 
 
 def _label(who: Somebody, *, is_short: bool = False) -> str:

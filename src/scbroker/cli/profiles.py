@@ -19,7 +19,6 @@ import contextlib
 import os
 import re
 import shlex
-import stat
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from msgspec import Meta
 
 import scbroker
 from scbroker import errors
-from scbroker.folders import make_folder, platform_folder
+from scbroker.folders import make_folder, platform_folder, regular
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -41,7 +40,6 @@ FIRST: Final = "default"
 UNKNOWN: Final = "0000 " * 16
 """The fingerprint in a profile whose user is not registered or logged in yet."""
 _NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
-_LARGEST: Final = 1_048_576
 _LOCK_SECONDS: Final = 10.0
 Name = Annotated[str, Meta(pattern=_NAME)]
 
@@ -83,13 +81,9 @@ class Profile(
         chosen = "" if self.name == FIRST else f" --profile {self.name}"
         return f"scbroker {command}{chosen}"
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Raise `InvalidArgumentError` for a value that no command could use."""
         _ = self.card
-        try:
-            uuid.UUID(self.api_key)
-        except ValueError:
-            raise errors.InvalidArgumentError("api_key is not a UUID") from None
         for folder in (self.session_folder, self.trust_folder):
             if folder is not None and not Path(folder).is_absolute():
                 raise errors.InvalidArgumentError(f"{folder!r} is not an absolute path")
@@ -112,28 +106,22 @@ def path() -> Path:
 
 def load(name: str | None) -> Profile:
     """Return the named profile, or the default one. Raises `InvalidArgumentError` without it."""
-    file = read()
-    found = _found(name, file)
-    if found is None:
+    if (found := find(name)) is None:
+        file = read()
         raise _unknown(file.default if name is None else name, file)
     return found
 
 
 def find(name: str | None) -> Profile | None:
-    """Return the named profile, or the default one; None if it was not saved yet."""
-    return _found(name, read())
-
-
-def _found(name: str | None, file: File) -> Profile | None:
-    """Return a profile of the file.
+    """Return the named profile, or the default one; None if it was not saved yet.
 
     Without a profile's name, a SCBROKER_SERVER_URL of another broker is an error: ignoring it could store
     data at a broker that the person does not expect.
     """
+    file = read()
     found = file.profiles.get(file.default if name is None else name)
     other = os.environ.get("SCBROKER_SERVER_URL")
-    is_other = found and other and other.rstrip("/") != found.server_url.rstrip("/")
-    if found is not None and name is None and is_other:
+    if found and name is None and other and other.rstrip("/") != found.server_url.rstrip("/"):
         raise errors.InvalidArgumentError(
             f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is for {found.server_url}: unset "
             f"SCBROKER_SERVER_URL, or choose a profile with --profile."
@@ -163,9 +151,6 @@ def new_name(given: str | None) -> str:
     with _locked():
         if name in read().profiles:
             raise _taken(name)
-        import tempfile
-
-        tempfile.TemporaryFile(dir=_real_path().parent).close()
     return name
 
 
@@ -189,18 +174,9 @@ def read() -> File:
         given = tomllib.loads(text)
         for name, profile in given.get("profiles", {}).items():
             profile["name"] = name
-        file = msgspec.convert(given, File)
+        return msgspec.convert(given, File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, AttributeError, TypeError) as error:
         raise errors.InvalidArgumentError(f"{path()} is wrong: {error}. Correct it.") from None
-    for name, found in file.profiles.items():
-        try:
-            found.check()
-        except errors.BrokerError as error:
-            fault = error.message.rstrip(".")
-            raise errors.InvalidArgumentError(
-                f"{path()} is wrong: in profile {name}, {fault}. Correct it."
-            ) from None
-    return file
 
 
 def _text() -> str:
@@ -210,31 +186,19 @@ def _text() -> str:
     API keys.
     """
     try:
-        # O_NONBLOCK: otherwise opening a pipe in place of the file would wait for a writer.
-        with os.fdopen(os.open(path(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with open(path(), encoding="utf-8", opener=regular) as file:
             state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                raise errors.InvalidArgumentError(f"{path()} is not a file: move it away.")
-            if os.name == "posix" and state.st_uid != os.geteuid():
+            if os.name == "posix" and (state.st_uid != os.geteuid() or state.st_mode & 0o077):
                 raise errors.InvalidArgumentError(
-                    f"{path()} belongs to another user of this machine: move it away."
+                    f"Other users of this machine can access {path()}, which has API keys: check it, then "
+                    f"run `chmod 600 {shlex.quote(str(path()))}`."
                 )
-            if os.name == "posix" and state.st_mode & 0o077:
-                raise errors.InvalidArgumentError(
-                    f"Other users of this machine can access {path()}, which has API keys: run "
-                    f"`chmod 600 {shlex.quote(str(path()))}`."
-                )
-            data = file.read(_LARGEST + 1)
+            return file.read()
     except FileNotFoundError:
         return ""
-    except OSError as error:
-        raise errors.InvalidArgumentError(f"{path()} cannot be read: {error.strerror}.") from None
-    if len(data) > _LARGEST:
-        raise errors.InvalidArgumentError(f"{path()} is larger than {_LARGEST} bytes: correct it.")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise errors.InvalidArgumentError(f"{path()} is not text in UTF-8: correct it.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise errors.InvalidArgumentError(f"{path()} cannot be read: {why}.") from None
 
 
 def save(profile: Profile, *, replace: bool = False) -> None:

@@ -56,11 +56,7 @@ class BaseRun:
             return
         if not sys.stdin.isatty():
             raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
-        try:
-            confirmed = typer.confirm(printable(question), err=True)
-        except typer.Abort:
-            raise KeyboardInterrupt from None
-        if not confirmed:
+        if not typer.confirm(printable(question), err=True):
             self.stop()
 
     def stop(self) -> NoReturn:
@@ -76,10 +72,7 @@ class BaseRun:
 
         if not sys.stdin.isatty():
             raise errors.InvalidArgumentError(otherwise)
-        try:
-            return str(typer.prompt(printable(question), default, err=True)).strip()
-        except typer.Abort:
-            raise KeyboardInterrupt from None
+        return str(typer.prompt(printable(question), default, err=True)).strip()
 
 
 class Run(BaseRun):

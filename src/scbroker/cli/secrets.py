@@ -5,7 +5,6 @@ The arguments of a process can be read by other users of the machine, and shells
 
 from __future__ import annotations
 
-import getpass
 import os
 import shlex
 import stat
@@ -78,7 +77,7 @@ def secret(what: str, file: Path | None, *, new: bool = False) -> str:
             f"The {what} is missing: set {variable}, pass {option}, or run the command in a terminal."
         )
     label = f"{'New ' if new and not what.startswith('new') else ''}{what}"
-    return _asked(label[0].upper() + label[1:], what, twice=new)
+    return _asked(label[0].upper() + label[1:], twice=new)
 
 
 def link_url(given: str | None) -> str:
@@ -86,22 +85,14 @@ def link_url(given: str | None) -> str:
     if given is not None and given != "-":
         return given
     if sys.stdin.isatty():
-        return _asked("Link", "link", twice=False)
+        return _asked("Link", twice=False)
     return _from_file("link", Path("-"))
 
 
-def _asked(label: str, what: str, *, twice: bool) -> str:
+def _asked(label: str, *, twice: bool) -> str:
     """Ask until the person types something; if `twice`, ask for the same text again."""
-    while True:
-        try:
-            given = getpass.getpass(f"{label}: ", sys.stderr)
-            if not given:
-                continue
-            if not twice or getpass.getpass(f"{label} again: ", sys.stderr) == given:
-                return given
-        except EOFError:
-            raise errors.InvalidArgumentError(f"No {what} was typed.") from None
-        print("They differ: type it twice again.", file=sys.stderr)
+    again = f"{label} again" if twice else False
+    return str(typer.prompt(label, hide_input=True, confirmation_prompt=again, err=True))
 
 
 def _from_file(what: str, file: Path) -> str:
@@ -154,11 +145,3 @@ def key_file_of(file: Path) -> scbroker.KeyFile:
         raise errors.InvalidArgumentError(
             f"{file} is not a KeyFile: `scbroker key-file export` saves one."
         ) from None
-
-
-def check_new_file(file: Path) -> None:
-    """Raise `InvalidArgumentError` if a file cannot be made at a path."""
-    if os.path.lexists(file):
-        raise errors.InvalidArgumentError(f"{file} exists already: name a new file.")
-    if not file.parent.is_dir():
-        raise errors.InvalidArgumentError(f"{file.parent} is not a folder: make it first.")

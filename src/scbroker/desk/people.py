@@ -6,9 +6,9 @@ import json
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
@@ -29,18 +29,6 @@ _OWN_WORDS: Final = (
 
 PREFIX: Final = re.compile(r"(?=(?:-*[0-9a-fA-F]){4})[0-9a-fA-F-]{4,36}")
 """The beginning of an id, of four digits or more."""
-
-
-class Identified(Protocol):
-    """Something with an id, and a name that may be missing."""
-
-    @property
-    def id(self) -> uuid.UUID: ...
-    @property
-    def name(self) -> str | None: ...
-
-
-N = TypeVar("N", bound=Identified)
 
 
 class Somebody(NamedTuple):
@@ -149,22 +137,19 @@ class People:
         return found
 
 
-def meant(text: str, items: Iterable[N], is_named: Callable[[N], bool] = bool) -> list[N]:
-    """Return the items that a text means: by id, by four or more first digits of it, or by name.
+def meant(text: str, groups: Sequence[scbroker.Group]) -> list[scbroker.Group]:
+    """Return the groups that a text means: by id, by four or more first digits of it, or by name.
 
     A text that is a whole id is never taken as a name. Otherwise a manager could name a group after the id of
     a user. A name that is exactly the text comes before similar ones.
     """
-    every = list(items)
     digits = text.replace("-", "").lower()
     if is_id(text):
-        return [each for each in every if each.id == uuid.UUID(text)]
-    by_id = [each for each in every if PREFIX.fullmatch(text) and each.id.hex.startswith(digits)]
-    similar = [
-        each for each in every if is_named(each) and comparable(each.name or "") == comparable(text)
-    ]
+        return [each for each in groups if each.id == uuid.UUID(text)]
+    by_id = [each for each in groups if PREFIX.fullmatch(text) and each.id.hex.startswith(digits)]
+    similar = [each for each in groups if comparable(each.name) == comparable(text)]
     normal = unicodedata.normalize("NFC", text)
-    exact = [each for each in similar if unicodedata.normalize("NFC", each.name or "") == normal]
+    exact = [each for each in similar if unicodedata.normalize("NFC", each.name) == normal]
     return list({each.id: each for each in (*by_id, *(exact or similar))}.values())
 
 

@@ -1,5 +1,6 @@
 """Define the commands of a user's account: register, log in and out, show and delete it."""
 
+import contextlib
 import getpass
 import os
 import sys
@@ -95,7 +96,7 @@ def register(
         session_folder=folders[0],
         trust_folder=folders[1],
     )
-    provider = provider_of(run, draft)
+    provider = run.provider(draft)
     password = secret("password", password_file, new=True)
     passphrase = secret("passphrase", passphrase_file, new=True)
     not_kept: errors.SessionStoreError | None = None
@@ -183,7 +184,7 @@ def login(
         api_key = None if api_key_file is None else secret("API key", api_key_file)
         draft = profiles.changed(stored, api_key=api_key, card_name=name)
     draft = profiles.changed(draft, session_folder=folders[0], trust_folder=folders[1])
-    provider = provider_of(run, draft)
+    provider = run.provider(draft)
     # Show the address before secrets are typed: it may come from a contact card that somebody else made.
     if stored is None:
         run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
@@ -316,18 +317,9 @@ def _card_name(run: Run, given: str | None) -> str:
 
 def folders_of(*options: str | None) -> list[str | None]:
     """Return options' folders as absolute paths, since the profile is used from any folder."""
-    if any(each is not None and (not each or "\0" in each) for each in options):
-        raise errors.InvalidArgumentError(
-            "--session-folder and --trust-folder must be the paths of folders."
-        )
+    if "" in options:  # Path("") would be the current folder
+        raise errors.InvalidArgumentError("--session-folder or --trust-folder is empty.")
     return [each and str(Path(each).expanduser().absolute()) for each in options]
-
-
-def provider_of(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
-    """Return a provider of a profile that may not be saved yet. Raises for a wrong address or name."""
-    provider = run.provider(profile)
-    _ = profile.card
-    return provider
 
 
 def whom(
@@ -388,16 +380,11 @@ def log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: 
     try:
         provider.logIn(user_id, passphrase=passphrase, keep=True).result()
     except errors.CredentialsError as error:
-        raise errors.CredentialsError(f"{error} {_hint(provider, user_id)}".strip()) from None
-
-
-def _hint(provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> str:
-    """Return a sentence with the user's reminder; "" without one."""
-    try:
-        reminder = provider.getReminder(user_id).result()
-    except errors.BrokerError:
-        return ""
-    return f"The reminder that the broker stores for you: {reminder!r}." if reminder else ""
+        reminder = None
+        with contextlib.suppress(errors.BrokerError):
+            reminder = provider.getReminder(user_id).result()
+        hint = f" The reminder that the broker stores for you: {reminder!r}." if reminder else ""
+        raise errors.CredentialsError(f"{error}{hint}") from None
 
 
 def _opened(

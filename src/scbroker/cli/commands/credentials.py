@@ -1,6 +1,7 @@
 """Define the commands of a user's keys, secrets and KeyFile."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,6 @@ from scbroker.cli.secrets import (
     NewPasswordFile,
     PassphraseFile,
     PasswordFile,
-    check_new_file,
     key_file_of,
     secret,
 )
@@ -205,23 +205,17 @@ def export_key_file(
     """
 
     to_stdout = str(file) == "-"
-    if not to_stdout:
-        check_new_file(file)
-    elif sys.stdout.isatty():
+    if to_stdout and sys.stdout.isatty():
         raise errors.InvalidArgumentError(
             "A KeyFile is binary, and a terminal could act on it: name a file, or use a pipe."
         )
-    data = run.session.getKeyFile(secret("passphrase", passphrase_file)).result()
-    if to_stdout:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    with new_file(file) as opened:
-        opened.write(data)
-    run.out.done(
-        {"userId": run.profile.user_id, "path": str(file)},
-        f"The KeyFile is in {file}: keep it apart from the password.",
-    )
+    with nullcontext(sys.stdout.buffer) if to_stdout else new_file(file) as opened:
+        opened.write(run.session.getKeyFile(secret("passphrase", passphrase_file)).result())
+    if not to_stdout:
+        run.out.done(
+            {"userId": run.profile.user_id, "path": str(file)},
+            f"The KeyFile is in {file}: keep it apart from the password.",
+        )
 
 
 @command(name="import", of=key_file)

@@ -6,7 +6,7 @@ import enum
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,8 +21,8 @@ from scbroker.cli.people import (
     GroupArgument,
     Holder,
     OfferArgument,
-    Who,
     check_others,
+    named_and_id,
     naming,
     warn,
 )
@@ -30,9 +30,6 @@ from scbroker.cli.run import Run
 from scbroker.desk.people import counted, joined, managers_after, place_of
 from scbroker.desk.rights import PLACES, ROLES, explained
 from scbroker.vocabulary import GroupRole, MemberRole
-
-if TYPE_CHECKING:
-    from scbroker.cli.people import Entry
 
 groups: typer.Typer = group("groups", SHARING, "Share with teams: groups of people.")
 _ROLE_HELP: Final = (
@@ -142,7 +139,10 @@ def show(run: Run, group: GroupArgument) -> None:
 
     Compare the fingerprint with another member if you have to be sure that both of you mean the same group.
     """
-    run.out.fields(_row(run, run.people.find_any_group(group).readable()))
+    found = run.people.find_any_group(group)
+    if not isinstance(found, scbroker.Group):
+        raise errors.NotFoundError(f"{found}: `scbroker groups ls` says why it cannot be read.")
+    run.out.fields(_row(run, found))
 
 
 @command(name="members", of=groups)
@@ -153,7 +153,7 @@ def members(run: Run, group: GroupArgument) -> None:
     group.
     """
     found = run.people.find_any_group(group)
-    _show_members(run, run.session.getGroupMembers(found.ref).result())
+    _show_members(run, run.session.getGroupMembers(found).result())
 
 
 @command(name="add", of=groups)
@@ -172,7 +172,7 @@ def add(
 
     try:
         with naming(added):
-            changed = run.session.addGroupMembers(found.ref, roles).result()
+            changed = run.session.addGroupMembers(found, roles).result()
     except errors.BrokerError as error:
         if error.outcome is not errors.WriteOutcome.Uncertain:
             raise
@@ -197,13 +197,13 @@ def remove(run: Run, group: GroupArgument, people: PeopleArgument) -> None:
     """
     found, gone = run.people.find_group(group), run.people.find_all(people)
     check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
-    inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
+    inside = {each.userId for each in run.session.getGroupMembers(found).result()}
     if strangers := [each for each in gone if each.id not in inside]:
         raise errors.NotFoundError(
             f"{_are(strangers)} not in the group {found.name!r}: `scbroker groups members` lists who is."
         )
     with naming(gone):
-        changed = run.session.removeGroupMembers(found.ref, [each.id for each in gone]).result()
+        changed = run.session.removeGroupMembers(found, [each.id for each in gone]).result()
     text = (
         f"{_are(gone)} not in the group {changed.name!r} any more. `scbroker groups renew` gives its "
         "containers new keys now, instead of at their next change; `scbroker ls --with` lists what somebody "
@@ -227,7 +227,7 @@ def role(
     roles = [MemberRole(each.who, chosen) for each in changing]
 
     with naming(changing):
-        changed = run.session.setGroupRoles(found.ref, roles).result()
+        changed = run.session.setGroupRoles(found, roles).result()
     what = _number(changing, chosen.name.lower())
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
     _say_changed(run, changed, changing, text, role=chosen)
@@ -255,7 +255,7 @@ def managers(
     it.
     """
     found, changing = run.people.find_group(group), run.people.find_all(people)
-    members = {each.userId: each for each in run.session.getGroupMembers(found.ref).result()}
+    members = {each.userId: each for each in run.session.getGroupMembers(found).result()}
     for each in changing:
         now = members.get(each.id)
         if place is None and now is not None and now.isOwner:
@@ -271,7 +271,7 @@ def managers(
     warn(run, [each for each in changing if each.id not in members])
 
     with naming(changing):
-        changed = run.session.setGroupManagers(found.ref, after).result()
+        changed = run.session.setGroupManagers(found, after).result()
     only = "only " if wanted is Place.member else ""
     what = f"{only}{_number(changing, wanted)}"
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
@@ -296,11 +296,12 @@ def rename(
         raise errors.InvalidArgumentError(
             "Nothing is to be changed: pass a new name, or --description."
         )
-    found = run.people.find_group(group)
+    found = run.people.find_group_or_id(group)
+    called, id = named_and_id(found)
     if name is not None:
-        run.people.check_group_name(name, found.id)
-    changed = run.session.renameGroup(found.ref, name, description).result()
-    text = f"The group {found.name!r} is {changed.name!r} now."
+        run.people.check_group_name(name, id)
+    changed = run.session.renameGroup(found, name, description).result()
+    text = f"The group {called!r} is {changed.name!r} now."
     if name is None:
         text = f"The description of the group {changed.name!r} is changed."
     run.out.done(_row(run, changed), text)
@@ -313,7 +314,7 @@ def accept(run: Run, group: OfferArgument) -> None:
     From then on `scbroker ls` lists the containers of the group, and you read and change them as your role
     allows.
     """
-    found = run.people.find_offer(group).readable()
+    found = run.people.find_offer(group)
     accepted = run.session.acceptGroup(found).result()
     run.out.done(
         _row(run, accepted),
@@ -329,10 +330,9 @@ def decline(run: Run, group: OfferArgument) -> None:
     A manager can offer it again: `scbroker block` keeps a person from that.
     """
     found = run.people.find_offer(group)
-    run.session.declineGroup(found.ref).result()
-    run.out.done(
-        {"groupId": found.id, "name": found.name}, f"You have declined the group {found.name!r}."
-    )
+    run.session.declineGroup(found).result()
+    name, id = named_and_id(found)
+    run.out.done({"groupId": id, "name": name}, f"You have declined the group {name!r}.")
 
 
 @command(name="leave", of=groups)
@@ -353,13 +353,11 @@ def leave(
     You lose its containers, except those to which you have access of your own. Only a manager can add you
     again. The next change by a manager gives the group a new key, which you do not get.
     """
-    found = run.people.find_group(group)
-    run.confirm(f"Leave the group {found.name!r}, and lose its containers?", yes)
-    run.session.leaveGroup(found.ref, abandon=abandon).result()
-    run.out.done(
-        {"groupId": found.id, "name": found.name},
-        f"You are not in the group {found.name!r} any more.",
-    )
+    found = run.people.find_group_or_id(group)
+    name, id = named_and_id(found)
+    run.confirm(f"Leave the group {name!r}, and lose its containers?", yes)
+    run.session.leaveGroup(found, abandon=abandon).result()
+    run.out.done({"groupId": id, "name": name}, f"You are not in the group {name!r} any more.")
 
 
 @command(name="renew", of=groups)
@@ -381,7 +379,7 @@ def renew(
     """
     found = run.people.find_group(group)
     with _keys_shown(run) as progress:
-        renewal = run.session.renewGroup(found.ref, newKey=new_key, progress=progress).result()
+        renewal = run.session.renewGroup(found, newKey=new_key, progress=progress).result()
     row = {"groupId": found.id, "name": found.name, **_renewal_row(renewal)}
     verb = "has a new key" if renewal.renewed == 1 else "have new keys"
     run.out.done(row, f"{counted(renewal.renewed, 'container')} {verb}.")
@@ -419,7 +417,7 @@ def replace(
         yes,
     )
     with _keys_shown(run) as progress:
-        replacing = run.session.replaceGroup(old.ref, new.ref, progress=progress).result()
+        replacing = run.session.replaceGroup(old, new, progress=progress).result()
     row = {"groupId": old.id, "newGroupId": new.id, **_renewal_row(replacing)}
     done = counted(replacing.renewed, "container")
     verb = "is" if replacing.renewed == 1 else "are"
@@ -435,13 +433,14 @@ def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
     container to which nobody else has access is deleted too; if the group may share or delete it, the command
     stops and names it instead. You must be an owner of the group.
     """
-    found = run.people.find_group(group)
+    found = run.people.find_group_or_id(group)
+    name, id = named_and_id(found)
     others = ""
-    if isinstance(found.entry, scbroker.Group) and found.entry.memberCount > 1:
-        others = f" for all of its {found.entry.memberCount} members"
-    run.confirm(f"Delete the group {found.name!r}{others}? It cannot be undone.", yes)
-    run.session.deleteGroup(found.ref).result()
-    run.out.done({"groupId": found.id, "name": found.name}, f"The group {found.name!r} is deleted.")
+    if isinstance(found, scbroker.Group) and found.memberCount > 1:
+        others = f" for all of its {found.memberCount} members"
+    run.confirm(f"Delete the group {name!r}{others}? It cannot be undone.", yes)
+    run.session.deleteGroup(found).result()
+    run.out.done({"groupId": id, "name": name}, f"The group {name!r} is deleted.")
 
 
 @contextmanager
@@ -460,7 +459,7 @@ def _role(text: str) -> GroupRole:
 
 
 def _say_changed(
-    run: Run, group: scbroker.Group, people: Sequence[Holder[Who]], text: str, **more: object
+    run: Run, group: scbroker.Group, people: Sequence[Holder], text: str, **more: object
 ) -> None:
     row = {
         "groupId": group.id,
@@ -480,7 +479,7 @@ def _say_changed(
         )
 
 
-def _row(run: Run, each: Entry) -> dict[str, Any]:
+def _row(run: Run, each: scbroker.Group | errors.BrokerError) -> dict[str, Any]:
     """Return the row for a group or its error: the library's fields for JSON, words otherwise."""
     if isinstance(each, errors.BrokerError):
         keys = _JSON if run.out.as_json else _WORDS
@@ -542,17 +541,17 @@ def _report_failed(run: Run, renewal: scbroker.GroupRenewal) -> None:
         run.failed(str(each.containerId), each)
 
 
-def _offered(people: Sequence[Holder[Who]], role: GroupRole) -> str:
+def _offered(people: Sequence[Holder], role: GroupRole) -> str:
     """Return the end of a sentence that begins with the group, such as "is offered to Bob as a reader"."""
     names = joined([each.name for each in people])
     return f"is offered to {names} as {_number(people, role.name.lower())}."
 
 
-def _are(people: Sequence[Holder[Who]]) -> str:
+def _are(people: Sequence[Holder]) -> str:
     return f"{joined([each.name for each in people])} {'is' if len(people) == 1 else 'are'}"
 
 
-def _number(people: Sequence[Holder[Who]], noun: str) -> str:
+def _number(people: Sequence[Holder], noun: str) -> str:
     """Return a role with its article, or in the plural: "a reader", "an owner", "readers"."""
     if len(people) > 1:
         return f"{noun}s"

@@ -15,7 +15,7 @@ from scbroker.cli.command import WATCHING, Yes, command, group
 from scbroker.cli.commands.listing import access_in_words, access_of
 from scbroker.cli.completion import complete_group
 from scbroker.cli.names import ContainerArgument
-from scbroker.cli.people import GROUP_HELP, GroupArgument
+from scbroker.cli.people import GROUP_HELP, GroupArgument, named_and_id
 from scbroker.cli.run import Run
 
 mark: typer.Typer = group("mark", WATCHING, "Compare a history with what this device has verified.")
@@ -72,7 +72,7 @@ def mark_group(
     This is for a group what `scbroker mark container` is for a container.
     """
     _use_store(run, trust_folder)
-    id = run.people.find_group_id(group)
+    _, id = named_and_id(run.people.find_group_or_id(group))
     _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
 
@@ -98,7 +98,7 @@ def mark_events(
     or "fork" for which you know the reason.
     """
     _use_store(run, trust_folder)
-    id = None if group is None else run.people.find_group_id(group)
+    id = None if group is None else named_and_id(run.people.find_group_or_id(group))[1]
     _show(run, lambda head: run.session.resetEventMark(head, groupId=id).result(), accept, yes)
 
 

@@ -24,7 +24,7 @@ from scbroker.cli.files import STREAM, File, find, read_small
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
-from scbroker.cli.people import AnyHolder, holder_of, warning_of
+from scbroker.cli.people import Holder, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
 from scbroker.desk.names import header_of, name_of
@@ -117,7 +117,7 @@ def put(
         work = _into(run, found, into, yes)
     else:
         people = [_checked(run, each) for each in share or []]
-        team = None if to is None else holder_of(run.people.find_group(to).readable())
+        team = None if to is None else holder_of(run.people.find_group(to))
         work = _planned(run, found, update=update, checksum=checksum, yes=yes)
         work.type, work.access = type, _access(run, people, team)
         _tell_who_lacks(run, work, people, team)
@@ -174,7 +174,7 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
     return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
 
 
-def _checked(run: Run, text: str) -> AnyHolder:
+def _checked(run: Run, text: str) -> Holder:
     """Return a person or a group of `--share`; a person must be a user of the broker."""
     found = run.people.find_holder(text)
     if isinstance(found.who, scbroker.Group):
@@ -187,7 +187,7 @@ def _checked(run: Run, text: str) -> AnyHolder:
 
 
 def _access(
-    run: Run, people: list[AnyHolder], team: AnyHolder | None
+    run: Run, people: list[Holder], team: Holder | None
 ) -> list[scbroker.AccessLevel] | None:
     """Return the access list of new containers; None if the user alone gets access.
 
@@ -271,7 +271,7 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
         run.confirm(f"Others can read {some(shared)}: write the new versions there?", yes)
 
 
-def _tell_who_lacks(run: Run, work: Work, people: list[AnyHolder], team: AnyHolder | None) -> None:
+def _tell_who_lacks(run: Run, work: Work, people: list[Holder], team: Holder | None) -> None:
     """Warn that `--share` and `--to` do not change access to containers that exist already."""
     wanted = {each.id for each in (*people, *([team] if team else []))}
     options = "--share is" if team is None else "--share and --to are" if people else "--to is"

@@ -15,7 +15,7 @@ from scbroker.cli.commands.getting import containers_below, without
 from scbroker.cli.completion import complete_holder
 from scbroker.cli.dates import Until
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
-from scbroker.cli.people import AnyHolder, PersonArgument, check_others, holder_of, named_in, warn
+from scbroker.cli.people import Holder, PersonArgument, check_others, holder_of, named_in, warn
 from scbroker.cli.run import Run
 from scbroker.desk import rights
 from scbroker.desk.people import capital, counted, joined, some
@@ -139,7 +139,7 @@ def revoke(
 
 
 def _still_reached(
-    run: Run, members: Sequence[AnyHolder], containers: "Sequence[scbroker.Container[Any]]"
+    run: Run, members: Sequence[Holder], containers: "Sequence[scbroker.Container[Any]]"
 ) -> str:
     """Return a sentence for each group through which these people still have access; "" for none."""
     people = {each.id: each.name for each in members if not each.is_group}
@@ -243,7 +243,7 @@ def ids_of(
     texts: Sequence[str],
     recursive: bool,
     everyone: bool,
-    people: "Sequence[AnyHolder]" = (),
+    people: "Sequence[Holder]" = (),
     *,
     gives: bool = False,
 ) -> dict[uuid.UUID, str]:
@@ -264,7 +264,7 @@ def ids_of(
 
 def _named(
     run: Run, arguments: Sequence[str], people: Sequence[str] | None, option: str
-) -> tuple[Sequence[str], list[AnyHolder]]:
+) -> tuple[Sequence[str], list[Holder]]:
     """Return container names and people: without the option, the first argument is the only container."""
     texts, names = (arguments, people) if people else (arguments[:1], arguments[1:])
     if not names:
@@ -298,7 +298,7 @@ def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.A
 def _check_keeps(
     found: Mapping[uuid.UUID, "scbroker.Container[Any]"],
     ids: Mapping[uuid.UUID, str],
-    members: Sequence[AnyHolder],
+    members: Sequence[Holder],
 ) -> None:
     """Raise `InvalidArgumentError` if `share` without --can would take permissions from somebody."""
     for container_id, container in found.items():
@@ -311,9 +311,7 @@ def _check_keeps(
                 )
 
 
-def _warn(
-    run: Run, person: AnyHolder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]
-) -> None:
+def _warn(run: Run, person: Holder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]) -> None:
     """Say how to verify a person, or who is in a group, unless they have access to a container already."""
     if any(person.id in _levels(each) for each in found.values()):
         return
@@ -330,7 +328,7 @@ def _warn(
 def _succeeded(
     run: Run,
     ids: Mapping[uuid.UUID, str],
-    members: Sequence[AnyHolder],
+    members: Sequence[Holder],
     results: Mapping[uuid.UUID, object],
 ) -> list[uuid.UUID]:
     """Return the ids of the containers that were changed; report the others."""
@@ -351,7 +349,7 @@ def _say_shared(
     run: Run,
     names: Sequence[str],
     done: Sequence[uuid.UUID],
-    members: Sequence[AnyHolder],
+    members: Sequence[Holder],
     permissions: ContainerAccessLevel,
     end: dt.datetime | None,
 ) -> None:
@@ -379,7 +377,7 @@ def _say_shared(
         )
 
 
-def _has(members: Sequence[AnyHolder], what: str) -> str:
+def _has(members: Sequence[Holder], what: str) -> str:
     names = capital(joined([each.name for each in members]))
     return f"{names} {'has' if len(members) == 1 else 'have'} {what}"
 

@@ -286,7 +286,7 @@ class Gate:
 
 def _checked_provider(run: Run, profile: profiles.Profile) -> scbroker.ServerProvider:
     profiles.check_device(profile.session_folder, profile.trust_folder)
-    return account.provider_of(run, profile)
+    return run.provider(profile)
 
 
 def _is_kept(run: Run) -> bool:
