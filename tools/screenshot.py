@@ -1,4 +1,4 @@
-"""Write docs/images/operators-page.png: the operator's page of a real broker under load, in chromium.
+"""Write docs/images/operators-page.png: the operator's page of a real broker, in chromium.
 
     python -m tools.screenshot [FOLDER]
 
@@ -12,8 +12,7 @@ import random
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 TARGET: Final = Path(__file__).parents[1] / "docs" / "images" / "operators-page.png"
 _WIDE: Final[ViewportSize] = {"width": 1120, "height": 600}
 _PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
-_LOAD_SECONDS: Final = 70
 _USERS: Final = 8
 _COLORS: Final = 64
 """Colours of the picture, so that it is small."""
@@ -49,7 +47,7 @@ def main(folder: Path | None) -> None:
         users = [ring.userId for ring in rings]
         sessions = [stack.enter_context(_session(broker, ring)) for ring in rings]
         _administer(broker, users)
-        stack.enter_context(_load(sessions))
+        _store(sessions)
         page = stack.enter_context(OperatorsPage(broker))
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(
@@ -60,10 +58,9 @@ def main(folder: Path | None) -> None:
             tab.goto(page.printed["url"])
             tab.wait_for_url("**/overview")
             root = tab.url.removesuffix("/overview")
-            tab.wait_for_timeout(_LOAD_SECONDS * 1000)
             state = context.storage_state()
         if folder is None:
-            _take(browser, state, f"{root}/overview", TARGET, "light", _WIDE, whole=False)
+            _take(browser, state, f"{root}/users", TARGET, "light", _WIDE, whole=False)
             with Image.open(TARGET) as picture:
                 picture.quantize(_COLORS).save(TARGET, optimize=True)
             return
@@ -111,36 +108,12 @@ def _administer(broker: BrokerProcess, users: Sequence[UUID]) -> None:
         admin(broker, *command).expect(0)
 
 
-@contextlib.contextmanager
-def _load(sessions: Sequence[ServerProvider]) -> Iterator[None]:
-    """Let the users write and read during the block; one of them is suspended, and is refused."""
-    over = threading.Event()
-    threads = [
-        threading.Thread(target=_use, args=(each, over, number))
-        for number, each in enumerate(sessions)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-
-
-def _use(session: ServerProvider, over: threading.Event, seed: int) -> None:
-    own: list[UUID] = []
-    chosen = random.Random(seed)  # the same picture each time
-    while not over.wait(chosen.expovariate(8)):
-        with contextlib.suppress(BrokerError):
-            if len(own) < 40 and chosen.random() < 0.3:
-                content = bytes(chosen.randrange(200, 30_000))
-                own.append(session.createContainer(content).result(30).id)
-            elif own and chosen.random() < 0.8:
-                session.getContainerContent(chosen.choice(own)).result(30)
-            else:
-                session.getEvents().result(30)
+def _store(sessions: Sequence[ServerProvider]) -> None:
+    chosen = random.Random(0)  # the same picture each time
+    for session in sessions:
+        for _ in range(chosen.randrange(1, 20)):
+            with contextlib.suppress(BrokerError):  # one user is suspended
+                session.createContainer(bytes(chosen.randrange(200, 30_000))).result(30)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import os
 import re
 import signal
+import urllib.request
 import uuid
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from scbroker.server import metrics
-from scbroker.server.admin.health import Reading, read
 from scbroker.wire import codec
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
@@ -23,8 +24,29 @@ pytestmark = pytest.mark.process
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
 
+class Reading:
+    """The samples of /metrics, as Prometheus reads them."""
+
+    def __init__(self, url: str) -> None:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            self._samples = [each for family in families for each in family.samples]
+
+    def total(self, name: str, **labels: str) -> float:
+        return sum(self.by(name, "", **labels).values())
+
+    def by(self, name: str, key: str, **labels: str) -> dict[str, float]:
+        """Return the sums of a name's samples that have these labels, by the value of another label."""
+        found: dict[str, float] = {}
+        for each in self._samples:
+            if each.name == name and labels.items() <= each.labels.items():
+                value = each.labels.get(key, "")
+                found[value] = found.get(value, 0.0) + each.value
+        return found
+
+
 def of(broker: BrokerProcess) -> Reading:
-    return read(broker.url)
+    return Reading(broker.url)
 
 
 def test_the_page_names_the_family_of_every_metric() -> None:

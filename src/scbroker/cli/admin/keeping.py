@@ -135,13 +135,11 @@ def ui(
     the only one that is admitted.
     """
     from scbroker.cli.admin.page.page import operators_page
-    from scbroker.cli.admin.page.watch import Watch
     from scbroker.cli.web import serving
 
     async def show(at: Stores) -> None:
-        watch = Watch(url or run.address, at)
-        async with watch.running():
-            await serving.run(run.out, port, minutes, opens, partial(operators_page, at, watch))
+        page = partial(operators_page, at, url or run.address)
+        await serving.run(run.out, port, minutes, opens, page)
 
     run.use(show)
 

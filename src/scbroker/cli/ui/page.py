@@ -38,9 +38,7 @@ _NAVIGATION = {
 
 def users_page(session: Session, access: Access, ends: dt.datetime) -> ASGIApp:
     """Return the application of a session's page."""
-    site = Site(
-        access, "scbroker.cli.ui", _NAVIGATION, ends, refresh=10.0, is_open=lambda: session.is_open
-    )
+    site = Site(access, "scbroker.cli.ui", _NAVIGATION, ends, is_open=lambda: session.is_open)
     site.styles, site.modules = ["ui.css", "sharing.css"], ["upload.js", "copy.js"]
     site.templates.env.globals["session"] = session
     site.templates.env.filters.update(in_text=in_text, named=named, shortened=shortened)

@@ -79,15 +79,12 @@ class Site:
         navigation: Mapping[str, str],
         ends: dt.datetime,
         *,
-        refresh: float = 5.0,
         is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         self.title: Final = "scbroker"
         self.access: Final = access
         self.ends: Final = ends
         """The time at which the command ends."""
-        self.refresh: Final = refresh
-        """Seconds after which the live parts of a view are read again."""
         self.styles: Sequence[str] = ()
         self.modules: Sequence[str] = ()
         """Further styles and scripts of every view, in the package's folder `static`."""

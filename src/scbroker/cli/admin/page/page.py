@@ -1,26 +1,29 @@
-"""The operator's page: a broker's state and load, users, API keys and the audit log."""
+"""The operator's page: a broker's state, users, API keys and the audit log."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from typing import Any, Final
+import http.client
+import urllib.error
+import urllib.request
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-import scbroker
 from scbroker import errors
 from scbroker.cli.admin.page import users
-from scbroker.cli.admin.page.watch import SECONDS, Watch
 from scbroker.cli.web.access import Access
 from scbroker.cli.web.site import Site, ask, done, show
 from scbroker.server.admin import api_keys, audit
-from scbroker.server.admin.health import Reading
+from scbroker.server.admin.health import health
 from scbroker.server.admin.stores import Stores
 
 _ENTRIES: Final = 200
+_SECONDS: Final = 5.0
 _NAVIGATION: Final = {
     "/overview": "Overview",
     "/users": "Users",
@@ -29,9 +32,9 @@ _NAVIGATION: Final = {
 }
 
 
-def operators_page(stores: Stores, watch: Watch, access: Access, ends: dt.datetime) -> ASGIApp:
-    """Return the ASGI application of the operator's page, with the figures of `watch`."""
-    site = Site(access, "scbroker.cli.admin.page", _NAVIGATION, ends, refresh=SECONDS)
+def operators_page(stores: Stores, url: str, access: Access, ends: dt.datetime) -> ASGIApp:
+    """Return the ASGI application of the operator's page; the broker answers at `url`."""
+    site = Site(access, "scbroker.cli.admin.page", _NAVIGATION, ends)
     routes = [
         Route("/overview", _overview),
         Route("/api-keys", _api_keys),
@@ -39,45 +42,30 @@ def operators_page(stores: Stores, watch: Watch, access: Access, ends: dt.dateti
         Route("/audit", _audit_log),
         *users.routes,
     ]
-    return site.application(routes, stores=stores, watch=watch)
+    return site.application(routes, stores=stores, url=url)
 
 
 async def _overview(request: Request) -> Response:
-    watch: Watch = request.app.state.watch
-    first, last = (watch.readings[0], watch.readings[-1]) if watch.readings else (None, None)
-    return show(
-        request,
-        "overview.html",
-        watch=watch,
-        last=last,
-        load=_load(first, last) if first and last and first is not last else None,
-        health=watch.health,
-        version=scbroker.__version__,
-        build={
-            each: next(iter(last.by("scbroker_build_info", each)), "-")
-            for each in ("version", "python")
-        }
-        if last
-        else {},
-    )
+    stores, url = request.app.state.stores, request.app.state.url
+    found, fault = None, ""
+    try:
+        found = await health(stores.settings, stores.database)
+    except errors.BrokerError as error:
+        fault = error.message
+    state = await asyncio.to_thread(_state_of, url)
+    return show(request, "overview.html", url=url, state=state, health=found, fault=fault)
 
 
-def _load(first: Reading, last: Reading) -> dict[str, Any]:
-    """Return figures between two readings: requests a second, slow ones, refusals and failures by kind."""
-    refusals = (
-        ("refused at the head, because of overload", "scbroker_refused_total", "kind"),
-        ("answered with an error", "scbroker_problems_total", "code"),
-    )
-    return {
-        "requests": sum(last.since(first, "scbroker_requests_total").values())
-        / max(last.time - first.time, 1e-3),
-        "slow": sum(last.since(first, "scbroker_slow_requests_total").values()),
-        "refusals": [
-            (what, kind, number)
-            for what, name, key in refusals
-            for kind, number in last.since(first, name, key).items()
-        ],
-    }
+def _state_of(url: str) -> str:
+    """Return whether the broker at an address is ready, not ready or away."""
+    try:
+        ready = f"{url}/health/ready"  # the URL comes from the operator's own settings
+        with urllib.request.urlopen(ready, timeout=_SECONDS):  # noqa: S310
+            return "ready"
+    except urllib.error.HTTPError:
+        return "not ready"
+    except (OSError, http.client.HTTPException):
+        return "away"
 
 
 async def _api_keys(request: Request) -> Response:

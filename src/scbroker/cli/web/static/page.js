@@ -1,6 +1,6 @@
 // Show a view only while the command answers that made it. Another user's server may listen at its address by now.
 // So an answer counts if it proves the secret of this view, which is never sent.
-const { proof, state, refresh } = document.body.dataset;
+const { proof, state } = document.body.dataset;
 const start = document.getElementById("session")?.dataset.start;
 const [main, ended] = ["main", "ended"].map((id) => document.getElementById(id));
 const encoder = new TextEncoder();
@@ -68,4 +68,4 @@ addEventListener("submit", (event) => hold(event, () => event.target.submit()), 
 addEventListener("pageshow", proven);
 document.addEventListener("visibilitychange", proven);
 setInterval(proven, 10_000);
-setInterval(renew, Number(refresh) * 1000);
+setInterval(renew, 10_000);
