@@ -30,7 +30,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, Unpack, overload, runtime_checkable
 from scbroker.cards import ContactCard
-from scbroker.client.calls.operation import Handlers, Operations, Promise, VoidHandlers
+from scbroker.client.calls.io_thread import Promise
+from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.stream import EventHandlers, Stream
 from scbroker.client.parts.content import Progress
 from scbroker.types import AccessChange, Link, NewContainer

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.cached_provider import CachedProvider as CachedProvider
-    from scbroker.client.calls.main_queue import mainQueue as mainQueue
-    from scbroker.client.calls.operation import Promise as Promise
+    from scbroker.client.calls.io_thread import Promise as Promise
+    from scbroker.client.calls.operation import mainQueue as mainQueue
     from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.contacts import Contacts as Contacts
     from scbroker.client.containers.contents import ContentReader as ContentReader
@@ -99,7 +99,7 @@ _HOME = {
     "MemberRole": "vocabulary",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
-    "Promise": "client.calls.operation",
+    "Promise": "client.calls.io_thread",
     "PublicKey": "types",
     "SealedKeys": "client.users.session_store",
     "SecuredContainer": "types",
@@ -111,7 +111,7 @@ _HOME = {
     "UnsettledAccess": "types",
     "Usage": "types",
     "WriteOutcome": "errors",
-    "mainQueue": "client.calls.main_queue",
+    "mainQueue": "client.calls.operation",
     "openLink": "client.link_provider",
 }
 

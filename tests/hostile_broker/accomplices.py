@@ -29,7 +29,7 @@ from scbroker import (
     Promise,
     ServerProvider,
 )
-from scbroker.client.containers import sent
+from scbroker.client.containers import sending
 from scbroker.client.users.trust_store import TrustStore
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import user_id_of
@@ -371,7 +371,7 @@ def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
 
 def verified_marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
     """Return what a device that keeps its marks in memory has verified, without what it only sent."""
-    return {name: value for name, value in marks(provider).items() if name[0] != sent.KIND}
+    return {name: value for name, value in marks(provider).items() if name[0] != sending.KIND}
 
 
 def level(

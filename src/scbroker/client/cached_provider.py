@@ -25,8 +25,7 @@ from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.cache.offline import OfflineSession
 from scbroker.client.cache.refresh import Reach, Refresh
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.main_queue import mainQueue
-from scbroker.client.calls.operation import begun, called, operation
+from scbroker.client.calls.operation import begun, called, mainQueue, operation
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.http.requests import answered_soon

@@ -13,7 +13,8 @@ from scbroker.client.cache.copies import Copies
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.cache.offline import OfflineSession
 from scbroker.client.cache.refresh import Reach, Refresh
-from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers
+from scbroker.client.calls.io_thread import Promise
+from scbroker.client.calls.operation import Handlers, VoidHandlers
 from scbroker.client.calls.stream import Pages
 from scbroker.client.provider import BaseProvider, Work
 from scbroker.client.server_provider import ServerProvider

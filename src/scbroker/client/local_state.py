@@ -71,7 +71,6 @@ class LocalState:
 
     def __enter__(self) -> sqlite3.Connection:
         """Use the connection, alone in this process; `__exit__` turns errors into `TrustStoreError`."""
-        check_process(self._process)
         _lock.acquire()
         try:
             return self._current()
@@ -129,6 +128,9 @@ class LocalState:
         return found
 
     def _connect(self) -> sqlite3.Connection:
+        check_process(
+            self._process
+        )  # a fork has closed the connection, so its child comes here first
         _close_at_forks()
         make_own_folder(self.path.parent)
         # SQLite would create the file with the mode that the umask leaves, and gives the file's mode to those

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 from scbroker import errors
 from scbroker.cards import ContactCard
 from scbroker.client.arguments import Validator
-from scbroker.client.calls.operation import Handlers, Operations, Promise, VoidHandlers
+from scbroker.client.calls.io_thread import Promise
+from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.stream import EventHandlers, Stream
 from scbroker.client.containers import listing, opening
 from scbroker.client.containers.change import Change, Grants, Merge

@@ -20,8 +20,7 @@ from urllib.parse import ParseResult, SplitResult
 from scbroker import errors
 from scbroker.client.arguments import Id, Validator, validate_secret
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.main_queue import mainQueue
-from scbroker.client.calls.operation import operation
+from scbroker.client.calls.operation import mainQueue, operation
 from scbroker.client.containers import fetching, opening
 from scbroker.client.http.endpoint import Endpoint, checked_endpoint
 from scbroker.client.http.requests import Requests

@@ -10,7 +10,8 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
 from scbroker.client.arguments import Validator, validate_secret
-from scbroker.client.calls.operation import Handlers, Promise
+from scbroker.client.calls.io_thread import Promise
+from scbroker.client.calls.operation import Handlers
 from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.requests import Requests
 from scbroker.client.provider import BaseProvider

@@ -8,6 +8,7 @@ and nonces.
 import re
 import threading
 import uuid
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Annotated, Any, Final, NewType, TypeVar, cast
 
@@ -52,7 +53,8 @@ _LOW_62: Final = 2**62 - 1
 _USERS: Final = 2048
 
 T = TypeVar("T")
-_encode: Final = msgspec.msgpack.Encoder().encode
+encode_value: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+"""Return canonical MessagePack without a version byte."""
 _MAKING: Final = threading.Lock()
 """Held while a decoder is made.
 
@@ -82,11 +84,6 @@ def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(kind)
 
 
-def encode_value(value: Any) -> bytes:
-    """Return canonical MessagePack without a version byte."""
-    return _encode(value)
-
-
 def decode_value(kind: type[T], data: bytes, limit: int) -> T:
     """Decode exactly one canonical value of at most `limit` bytes; raise `IntegrityError` otherwise."""
     if len(data) <= limit:
@@ -95,7 +92,7 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
         except (ValueError, RecursionError):
             pass
         else:
-            if _encode(value) == data:
+            if encode_value(value) == data:
                 return value
     raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
 
@@ -109,13 +106,13 @@ def decode_values(kind: type[T], data: list[bytes], limit: int) -> list[T]:
         pass
     else:
         # Compare value by value: the joined bytes would be equal even if `data` were cut at other places.
-        if [*map(_encode, values)] == data and max(map(len, data), default=0) <= limit:
+        if [*map(encode_value, values)] == data and max(map(len, data), default=0) <= limit:
             return values
     raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
 
 
 def encode_object(value: Row) -> bytes:
-    return VERSION + _encode(value)
+    return VERSION + encode_value(value)
 
 
 def _shown(kind: type[object]) -> str:

@@ -97,7 +97,7 @@ class Acting:
         return entry and cut_entry(entry, self.role)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InForce:
     """A valid governing record, the access list that it names, and the users who have left that list."""
 
@@ -108,11 +108,11 @@ class InForce:
     left: frozenset[bytes] = frozenset()
     """Fingerprints of users whose departure from this list is at hand (section 4.1)."""
 
-    @property
+    @functools.cached_property
     def record(self) -> ContainerRecord:
         return self.known.record
 
-    @property
+    @functools.cached_property
     def governing(self) -> records.Governing:
         return governing_of(self.known.record)
 

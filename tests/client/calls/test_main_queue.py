@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.calls import main_queue
-from scbroker.client.calls.main_queue import MainQueue
+from scbroker.client.calls import operation
+from scbroker.client.calls.operation import MainQueue
 from tests.kit.scripts import run_script
 from tests.kit.waiting import PATIENCE, tick, until
 
@@ -69,7 +69,7 @@ def test_run_gives_up_in_time_and_says_so(
 ) -> None:
     """By a clock that only its waits move."""
     waits: list[float] = []
-    monkeypatch.setattr(main_queue, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(operation, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
     monkeypatch.setattr(queue._changed, "wait", waits.append)
     queue.expect("work")
     assert not queue.run(60)

@@ -1,27 +1,35 @@
-"""Run the I/O of all providers of a process on one background thread.
+"""Run the I/O of all providers of a process on one background thread; return promises of its results.
 
 The thread starts with the first operation, as a daemon with an event loop of its own (uvloop if it is
 installed). At exit it gets five seconds to finish, and one warning names the operations that were dropped.
 
 The child of a fork starts a thread of its own. Objects from before the fork belong to the parent: the child
 must make new providers, and `check_process` refuses the others.
+
+A promise can be awaited in any event loop, and read by `.result()` in a plain script. Each read of a failure
+raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
 """
+
+from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
 import concurrent.futures
+import contextlib
 import functools
 import logging
 import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeVar
 
 from scbroker import errors, tracing
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 _DRAIN_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 1.0
 _WORKERS: Final = 4
@@ -202,3 +210,163 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 io_thread: Final = IOThread()
+
+
+class _Outcome:
+    """The state that a promise and its running operation share; logs a failure that was never read."""
+
+    __slots__ = ("future", "is_read", "name", "process")
+
+    def __init__(self, name: str, future: concurrent.futures.Future[Any]) -> None:
+        self.name, self.future, self.is_read, self.process = name, future, False, os.getpid()
+        _under_way[id(self)] = self
+        future.add_done_callback(functools.partial(_release, id(self)))
+
+    def __del__(self) -> None:
+        if self.is_read or not self.future.done() or self.future.cancelled():
+            return
+        error = self.future.exception()
+        if error is not None:
+            _log.error("%s failed and its error was never read: %s", self.name, public_error(error))
+
+
+_under_way: dict[int, _Outcome] = {}
+"""Keeps operations under way alive, so that a promise that was dropped still logs its failure."""
+
+
+def _release(key: int, _: object) -> None:
+    _under_way.pop(key, None)
+
+
+class Promise(Coroutine[Any, None, T_co]):
+    """The result of an operation, which can be awaited or waited for any number of times.
+
+    asyncio accepts it as a coroutine: `asyncio.create_task`, `TaskGroup.create_task` and `asyncio.run` take
+    it. Unlike a coroutine, the operation has started already, and several tasks may wait for it. Cancelling
+    such a task leaves the operation running; `cancel()` stops the operation.
+    """
+
+    __slots__ = ("_outcome",)
+
+    def __init__(self, name: str, future: concurrent.futures.Future[T_co]) -> None:
+        self._outcome = _Outcome(name, future)
+
+    @property
+    def __name__(self) -> str:
+        """Return the name of the operation, for the repr of a task."""
+        return self._outcome.name
+
+    def send(self, value: None, /) -> Any:
+        """Take one step of a task's wait. No state is kept between steps, so that several tasks can wait."""
+        del value
+        return next(self.__await__())
+
+    def throw(self, *error: Any) -> Any:
+        """End a task's wait with an error, as asyncio does to cancel it."""
+        return super().throw(*error)
+
+    def close(self) -> None:
+        """Do nothing: a wait holds no resource that would have to be closed."""
+
+    def __await__(self) -> Generator[Any, None, T_co]:
+        """Wait in the running event loop. Cancelling the wait leaves the operation running."""
+        future = self._outcome.future
+        if not future.done():
+            check_process(self._outcome.process)
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+
+            def wake(_: object) -> None:
+                with contextlib.suppress(RuntimeError):  # the waiting task's event loop was closed
+                    loop.call_soon_threadsafe(_set, done)
+
+            future.add_done_callback(wake)
+            yield from done
+        return self._read()
+
+    def result(self, timeout: float | None = None) -> T_co:
+        """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
+
+        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself, and in a
+        task of an event loop that it would block, unless the operation has ended. A notebook runs each cell
+        in such a task, so it is allowed in IPython.
+        """
+        if io_thread.is_current():
+            raise errors.InvalidArgumentError(
+                "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
+            )
+        if not self.done():
+            check_process(self._outcome.process)
+        if not self.done() and timeout != 0 and would_block_loop():
+            name = self._outcome.name
+            raise errors.InvalidArgumentError(
+                f"result() of {name}() would block the running event loop: write `await` in place of "
+                ".result(), or call the function that waits by asyncio.to_thread"
+            )
+        future = self._outcome.future
+        with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
+            future.exception(timeout)
+        if not future.done():
+            raise TimeoutError(f"{self._outcome.name} is still under way.")
+        return self._read()
+
+    def done(self) -> bool:
+        """Return whether the operation has ended, with a result or an error."""
+        return self._outcome.future.done()
+
+    def cancel(self) -> bool:
+        """Stop the operation; return False if it had ended. What was sent may still take effect."""
+        return self._outcome.future.cancel()
+
+    def _read(self) -> T_co:
+        self._outcome.is_read = True
+        error: BaseException | None
+        try:
+            error = self._outcome.future.exception()
+        except concurrent.futures.CancelledError as cancelled:
+            error = cancelled
+        if error is not None:
+            raise public_error(error) from None
+        result: T_co = self._outcome.future.result()
+        return result
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "under way"
+        return f"<Promise of {self._outcome.name}, {state}>"
+
+
+def would_block_loop() -> bool:
+    """Return whether a task of a running event loop calls this, except a notebook's cell: it may block."""
+    try:
+        return asyncio.current_task() is not None and not hasattr(builtins, "__IPYTHON__")
+    except RuntimeError:  # no loop runs on this thread
+        return False
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def public_error(error: BaseException) -> errors.BrokerError:
+    """Return an error as callers see it: always a BrokerError, fresh, without frames."""
+    if isinstance(error, errors.BrokerError):
+        return error.fresh()
+    if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
+        return errors.OperationCancelledError()
+    made: errors.BrokerError
+    if isinstance(error, MemoryError):
+        made = errors.TooLargeError(
+            "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is "
+            "read whole needs its size. Give the process more memory."
+        )
+    elif isinstance(error, OSError):
+        made = errors.InvalidArgumentError(
+            f"{error.filename or 'A file or the working folder'} cannot be used: {error.strerror or error}."
+        )
+    else:
+        made = errors.BrokerFaultError(
+            f"A fault in scbroker itself ({type(error).__name__}): please report it."
+        )
+    made.outcome = errors.WriteOutcome.Uncertain
+    return made

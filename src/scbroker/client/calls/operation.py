@@ -5,20 +5,25 @@ of the parameters, starts the body, lets it go on on scbroker's thread, and pass
 or to exactly one of two handlers. For type checkers, `tools/make_stubs.py` writes both styles into the
 module's `.pyi`.
 
-A promise can be awaited in any event loop, and read by `.result()` in a plain script. Each read of a failure
-raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
+Handlers run on the main thread by default: `mainQueue` is the Executor for that. An event loop on the main
+thread runs them; in a plain script, `mainQueue.run()` does. The queue owns its jobs and only wakes a loop: no
+job is lost when a loop ends, since it waits for the next loop, or for `run`. asyncio has no function that
+returns the loop of another thread. So the queue notes the main thread's loop whenever a provider is made or
+an operation is called there (docs/adr, 11).
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
+import atexit
+import collections
 import concurrent.futures
-import contextlib
 import functools
 import inspect
 import logging
 import os
+import threading
+import time
 import types
 from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import (
@@ -35,180 +40,18 @@ from typing import (
 
 from scbroker import errors
 from scbroker.client.arguments import Check, accepted, check_of
-from scbroker.client.calls.io_thread import check_process, io_thread
-from scbroker.client.calls.main_queue import MainQueue, mainQueue
+from scbroker.client.calls.io_thread import Promise, io_thread, public_error
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Operations")
 T = TypeVar("T")
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-T_co = TypeVar("T_co", covariant=True)
 OnError = Callable[[errors.BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
 _EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _NONE: Final = inspect.Parameter.empty
 _log = logging.getLogger("scbroker")
-
-
-class _Outcome:
-    """The state that a promise and its running operation share; logs a failure that was never read."""
-
-    __slots__ = ("future", "is_read", "name", "process")
-
-    def __init__(self, name: str, future: concurrent.futures.Future[Any]) -> None:
-        self.name, self.future, self.is_read, self.process = name, future, False, os.getpid()
-        _under_way[id(self)] = self
-        future.add_done_callback(functools.partial(_release, id(self)))
-
-    def __del__(self) -> None:
-        if self.is_read or not self.future.done() or self.future.cancelled():
-            return
-        error = self.future.exception()
-        if error is not None:
-            _log.error("%s failed and its error was never read: %s", self.name, public_error(error))
-
-
-_under_way: dict[int, _Outcome] = {}
-"""Keeps operations under way alive, so that a promise that was dropped still logs its failure."""
-
-
-def _release(key: int, _: object) -> None:
-    _under_way.pop(key, None)
-
-
-class Promise(Coroutine[Any, None, T_co]):
-    """The result of an operation, which can be awaited or waited for any number of times.
-
-    asyncio accepts it as a coroutine: `asyncio.create_task`, `TaskGroup.create_task` and `asyncio.run` take
-    it. Unlike a coroutine, the operation has started already, and several tasks may wait for it. Cancelling
-    such a task leaves the operation running; `cancel()` stops the operation.
-    """
-
-    __slots__ = ("_outcome",)
-
-    def __init__(self, name: str, future: concurrent.futures.Future[T_co]) -> None:
-        self._outcome = _Outcome(name, future)
-
-    @property
-    def __name__(self) -> str:
-        """Return the name of the operation, for the repr of a task."""
-        return self._outcome.name
-
-    def send(self, value: None, /) -> Any:
-        """Take one step of a task's wait. No state is kept between steps, so that several tasks can wait."""
-        del value
-        return next(self.__await__())
-
-    def throw(self, *error: Any) -> Any:
-        """End a task's wait with an error, as asyncio does to cancel it."""
-        return super().throw(*error)
-
-    def close(self) -> None:
-        """Do nothing: a wait holds no resource that would have to be closed."""
-
-    def __await__(self) -> Generator[Any, None, T_co]:
-        """Wait in the running event loop. Cancelling the wait leaves the operation running."""
-        future = self._outcome.future
-        if not future.done():
-            check_process(self._outcome.process)
-            loop = asyncio.get_running_loop()
-            done = loop.create_future()
-
-            def wake(_: object) -> None:
-                with contextlib.suppress(RuntimeError):  # the waiting task's event loop was closed
-                    loop.call_soon_threadsafe(_set, done)
-
-            future.add_done_callback(wake)
-            yield from done
-        return self._read()
-
-    def result(self, timeout: float | None = None) -> T_co:
-        """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
-
-        Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself, and in a
-        task of an event loop that it would block, unless the operation has ended. A notebook runs each cell
-        in such a task, so it is allowed in IPython.
-        """
-        if io_thread.is_current():
-            raise errors.InvalidArgumentError(
-                "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
-            )
-        if not self.done():
-            check_process(self._outcome.process)
-        if not self.done() and timeout != 0 and would_block_loop():
-            name = self._outcome.name
-            raise errors.InvalidArgumentError(
-                f"result() of {name}() would block the running event loop: write `await` in place of "
-                ".result(), or call the function that waits by asyncio.to_thread"
-            )
-        future = self._outcome.future
-        with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
-            future.exception(timeout)
-        if not future.done():
-            raise TimeoutError(f"{self._outcome.name} is still under way.")
-        return self._read()
-
-    def done(self) -> bool:
-        """Return whether the operation has ended, with a result or an error."""
-        return self._outcome.future.done()
-
-    def cancel(self) -> bool:
-        """Stop the operation; return False if it had ended. What was sent may still take effect."""
-        return self._outcome.future.cancel()
-
-    def _read(self) -> T_co:
-        self._outcome.is_read = True
-        error: BaseException | None
-        try:
-            error = self._outcome.future.exception()
-        except concurrent.futures.CancelledError as cancelled:
-            error = cancelled
-        if error is not None:
-            raise public_error(error) from None
-        result: T_co = self._outcome.future.result()
-        return result
-
-    def __repr__(self) -> str:
-        state = "done" if self.done() else "under way"
-        return f"<Promise of {self._outcome.name}, {state}>"
-
-
-def would_block_loop() -> bool:
-    """Return whether a task of a running event loop calls this, except a notebook's cell: it may block."""
-    try:
-        return asyncio.current_task() is not None and not hasattr(builtins, "__IPYTHON__")
-    except RuntimeError:  # no loop runs on this thread
-        return False
-
-
-def _set(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
-
-
-def public_error(error: BaseException) -> errors.BrokerError:
-    """Return an error as callers see it: always a BrokerError, fresh, without frames."""
-    if isinstance(error, errors.BrokerError):
-        return error.fresh()
-    if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
-        return errors.OperationCancelledError()
-    made: errors.BrokerError
-    if isinstance(error, MemoryError):
-        made = errors.TooLargeError(
-            "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is "
-            "read whole needs its size. Give the process more memory."
-        )
-    elif isinstance(error, OSError):
-        made = errors.InvalidArgumentError(
-            f"{error.filename or 'A file or the working folder'} cannot be used: {error.strerror or error}."
-        )
-    else:
-        made = errors.BrokerFaultError(
-            f"A fault in scbroker itself ({type(error).__name__}): please report it."
-        )
-    made.outcome = errors.WriteOutcome.Uncertain
-    return made
 
 
 class Handlers(TypedDict, Generic[T]):
@@ -520,3 +363,160 @@ def submit_handler(
         _log.error("%s: its queue was shut down before its handler could run", name)
         return False
     return True
+
+
+LONGEST_WAIT = 1.0
+"""Seconds of a wait on the main thread: a Ctrl-C that comes just before it is handled only when it ends."""
+
+
+class MainQueue(concurrent.futures.Executor):
+    """Run submitted functions on the main thread, one after the other.
+
+    Tk, Qt and other loops that are not asyncio's run it from a timer: `mainQueue.run(0)`.
+    """
+
+    def __init__(self) -> None:
+        self._is_registered = False
+        self._clear()
+
+    def _clear(self) -> None:
+        """Reset the state. In the child of a fork this drops the jobs: the parent runs them."""
+        self._changed = threading.Condition()
+        self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
+        self._expected: collections.Counter[str] = collections.Counter()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_run = False
+
+    def submit(
+        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = _MainFuture()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except Exception as error:
+                future.set_exception(error)
+            except BaseException as error:  # Ctrl-C and sys.exit must also end the main thread
+                future.set_exception(error)
+                raise
+
+        self._register()
+        with self._changed:
+            self._jobs.append((getattr(fn, "__name__", type(fn).__name__), job))
+            self._changed.notify_all()
+            self.notice_loop()
+            self._wake_loop()
+        return future
+
+    def _register(self) -> None:
+        """Register the hooks of the process with the first job, so that importing scbroker has no effect."""
+        if not self._is_registered:
+            self._is_registered = True
+            atexit.register(self._warn_of_waiting)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._clear)
+
+    def expect(self, name: str) -> None:
+        """Make `run` wait for the handler of an operation that is under way."""
+        self._register()
+        with self._changed:
+            self._expected[name] += 1
+
+    def arrived(self, name: str) -> None:
+        """Undo one `expect(name)`, because its handler was submitted."""
+        with self._changed:
+            self._expected -= collections.Counter((name,))
+            self._changed.notify_all()
+
+    def notice_loop(self) -> None:
+        """Note the event loop of the main thread, if called there, and wake it for waiting jobs."""
+        if not _on_main_thread():
+            return
+        try:
+            found = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # keep the known loop, which may run again
+        with self._changed:
+            before, self._loop = self._loop, found
+            if self._jobs and found is not before:
+                self._wake_loop()
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether a loop or `run` runs handlers, or this main thread can do so later."""
+        loop = self._loop
+        return _on_main_thread() or self._has_run or (loop is not None and not loop.is_closed())
+
+    def run(self, timeout: float | None = None) -> bool:
+        """Run handlers on the main thread until none is queued and no operation is under way.
+
+        Return False when `timeout` seconds passed before that; 0 runs what is queued and returns.
+        """
+        if not _on_main_thread():
+            raise errors.InvalidArgumentError("Call mainQueue.run() on the main thread.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._has_run = True
+        while True:
+            self._run_queued()
+            with self._changed:
+                if not self._jobs and not self._expected:
+                    return True
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                if not self._jobs:
+                    self._changed.wait(LONGEST_WAIT if left is None else min(left, LONGEST_WAIT))
+
+    def _warn_of_waiting(self) -> None:
+        """Log, at the end of the process, the operations whose handlers did not run."""
+        names = sorted({*self._expected, *(name for name, _ in self._jobs)})
+        if names:
+            _log.warning(
+                "The process ends before these handlers ran: %s. Call mainQueue.run() on the main "
+                "thread, run an event loop there, or pass queue=.",
+                ", ".join(names),
+            )
+
+    def _run_queued(self) -> None:
+        # Checked before each job: a loop may since have moved from the main thread to another.
+        while _on_main_thread():
+            with self._changed:
+                if not self._jobs:
+                    return
+                _, job = self._jobs.popleft()
+            job()
+
+    def _wake_loop(self) -> None:
+        if self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._run_queued)
+        except RuntimeError:  # the loop was closed: the next loop, or run(), runs the job
+            self._loop = None
+
+
+class _MainFuture(concurrent.futures.Future[Any]):
+    def result(self, timeout: float | None = None) -> Any:
+        self._check_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_thread()
+        return super().exception(timeout)
+
+    def _check_thread(self) -> None:
+        if not self.done() and _on_main_thread():
+            raise errors.InvalidArgumentError(
+                "result() on the main thread, which runs the job itself, would wait for ever: "
+                "call mainQueue.run() first"
+            )
+
+
+def _on_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+mainQueue: MainQueue = MainQueue()  # noqa: N816 - the interface's own name

@@ -33,17 +33,17 @@ from typing import (
 )
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import check_process, io_thread
-from scbroker.client.calls.main_queue import LONGEST_WAIT, MainQueue, mainQueue
+from scbroker.client.calls.io_thread import check_process, io_thread, public_error, would_block_loop
 from scbroker.client.calls.operation import (
+    LONGEST_WAIT,
+    MainQueue,
     OnError,
     Operations,
     Parameters,
     check_handler,
     checked_queue,
-    public_error,
+    mainQueue,
     submit_handler,
-    would_block_loop,
 )
 
 P = ParamSpec("P")

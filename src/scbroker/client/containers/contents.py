@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from scbroker import errors
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.operation import Promise
+from scbroker.client.calls.io_thread import Promise, io_thread
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.containers.opening import Fetched, Opened

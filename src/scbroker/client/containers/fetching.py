@@ -6,8 +6,17 @@ Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
+import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -18,15 +27,15 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import history, recipients, sent
+from scbroker.client.containers import history, sending
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.groups.opening import OpenGroup, query_of
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records import batch, judge
-from scbroker.records.canonical import uuid8
-from scbroker.records.container_record import AccessList, ContainerRecord, Link, parse_either
+from scbroker.records.canonical import MAX_UINT, uuid8
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Link, parse_either
 from scbroker.records.group import GroupChain
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import containers
@@ -34,6 +43,7 @@ from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of
 
 KIND: Final = "container"
+_log = logging.getLogger("scbroker")
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the thread pool: each needs a signature verified."""
 _MANY_SIGNATURES: Final = 16
@@ -194,7 +204,7 @@ class _KeptMarks:
         old, new = self._stored[container_id], mark.encode()
         if new == old:
             return True
-        sent.settle(self._session, state, self._versions[container_id])
+        sending.settle(self._session, state, self._versions[container_id])
         if not self._session.marks.swap(KIND, container_id.bytes, old, new):
             return False
         self._stored[container_id], self._versions[container_id] = new, mark.version
@@ -257,14 +267,14 @@ async def _judge_views(
         for group in {str(uuid8(name)) for name in state.governing.access.entries} & {*view.groups}
     }
     if named:
-        await recipients.meet_groups(session, named)
+        await meet_groups(session, named)
     for (each, view, group, item), state in whole:
         if isinstance(state, BrokerError):
             found[each] = state
             continue
         with tasks.alone(partial(found.__setitem__, each)):
             if not any_keys:
-                await recipients.check_indices(session, state.governing.access)
+                await check_indices(session, state.governing.access)
             if group is not None and not state.record.tombstone:
                 group = await _with_epoch(session, group, state.own_entry.keyIndex)
             found[each] = Fetched(state, view, item.now, group)
@@ -298,7 +308,7 @@ async def _reading_group(
         # This group first: its answer includes the chain, which is then not requested again.
         group_id = uuid.UUID(view.via)
         group = await _opened(session, group_id, stated.get(group_id, 0))
-    with recipients.groups_exist():
+    with groups_exist():
         chains = await session.groups.chains(stated)
     for chain in chains.values():
         version = stated[uuid8(chain.name)]
@@ -333,7 +343,7 @@ async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGr
     try:
         return await session.groups.opened(group_id, version=version)
     except errors.NotFoundError:
-        with recipients.groups_exist():
+        with groups_exist():
             await session.groups.chain(group_id)
         raise
 
@@ -561,5 +571,61 @@ async def _groups_of(
     """Return the chains, by name, of the groups for which the authors of records acted."""
     if not wanted:
         return {}
-    with recipients.groups_exist():
+    with groups_exist():
         return await session.groups.chains(wanted)
+
+
+async def check_indices(session: Session, access: AccessList) -> None:
+    """Raise `IntegrityError` if a list names a key or an epoch that does not exist, as far as it is known."""
+    await session.directory.check_key_indices(access)
+    ahead = [entry for entry in access.entries.values() if _is_ahead(session, entry)]
+    if not ahead:
+        return
+    with groups_exist():
+        await session.groups.chains({uuid8(entry.fingerprint): MAX_UINT for entry in ahead})
+    for entry in ahead:
+        if _is_ahead(session, entry):
+            raise errors.IntegrityError(
+                f"An access list names epoch {entry.keyIndex} of group {uuid8(entry.fingerprint)}, which "
+                "does not exist: have a member with ModifyAccess, who does not act for this group, set the "
+                "access levels again."
+            )
+
+
+def _is_ahead(session: Session, entry: Entry) -> bool:
+    """Return whether an entry names an epoch after the latest one of a group that this device knows."""
+    epoch = epoch_of(session, entry, whole=True) if entry.keyIndex else None
+    return epoch is not None and entry.keyIndex > epoch
+
+
+def epoch_of(session: Session, entry: Entry, *, whole: bool = False) -> int | None:
+    """Return the latest epoch of the group of an entry, as this device knows it; None for a user.
+
+    It is known from the device's pin, even if this program has not read the group yet. With
+    `whole`, None also for a group of which this device may know an old epoch only.
+    """
+    if session.directory.knows(uuid8(entry.fingerprint)):
+        return None
+    return session.groups.epoch_of(entry.fingerprint, whole=whole)
+
+
+@contextlib.contextmanager
+def groups_exist() -> Iterator[None]:
+    """Raise `IntegrityError` if the broker does not know a group of a container that it served."""
+    try:
+        yield
+    except errors.NotFoundError:
+        raise errors.IntegrityError(
+            "The broker does not know a group of a container that it served: it contradicts itself."
+        ) from None
+
+
+async def meet_groups(session: Session, named: Collection[str]) -> None:
+    """Verify the names of groups that the broker names in lists, so that they can be shown as groups.
+
+    A name whose group cannot be verified is shown as that of a user, and nothing is wrapped to it.
+    """
+    unknown = [each for each in map(uuid.UUID, named) if session.groups.known(each) is None]
+    if unknown:
+        for error in await session.groups.meet(unknown):
+            _log.warning("A group of a list is refused: %s", error)

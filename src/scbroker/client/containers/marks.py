@@ -10,7 +10,7 @@ import uuid
 from msgspec.structs import replace
 
 from scbroker.client.arguments import moment
-from scbroker.client.containers import fetching, opening, sent
+from scbroker.client.containers import fetching, opening, sending
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Mark, State
 from scbroker.client.users.session import Session
@@ -50,9 +50,9 @@ def _settle(session: Session, state: State, mark: Mark | None) -> None:
     The state was verified from record 1 on, so `follower` is record 1 and not the record after the mark.
     """
     if mark is None:
-        sent.settle(session, state, 0)
+        sending.settle(session, state, 0)
     else:
-        sent.settle(session, dataclasses.replace(state, follower=None), mark.version)
+        sending.settle(session, dataclasses.replace(state, follower=None), mark.version)
 
 
 async def confirm(
@@ -102,8 +102,8 @@ async def sent_changes(session: Session, container_id: uuid.UUID) -> list[SentCh
     with contextlib.suppress(NotFoundError, DeletedError):
         await fetching.fetch(session, container_id)
     _, mark = fetching.mark_of(session, container_id.bytes)
-    found = sent.entries(session, container_id.bytes)
-    return sent.shown(found, 0 if mark is None else mark.version)
+    found = sending.entries(session, container_id.bytes)
+    return sending.shown(found, 0 if mark is None else mark.version)
 
 
 def _head(mark: Mark) -> Head:

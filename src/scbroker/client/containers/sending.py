@@ -1,7 +1,15 @@
 """Send signed records to the broker, and track which of them took effect.
 
-Once a record has left this device, the broker's refusal proves nothing: every error says whether the change
-may have taken effect (`sent`). `writing` makes the records of containers, `rosters` those of groups.
+A broker that refuses a record has it nevertheless: it can store the record, or show it to a member, at any
+later time. So the client keeps version and hash of each record in the trust store before the record leaves,
+and every later reading compares them with the history that it verifies. Every error says whether the change
+may have taken effect.
+
+An entry needs no second write when the record is confirmed at once: its version is then not above the mark's.
+A writer reads the container before it writes, so an open entry is at most one version above the mark. The
+record after the mark therefore shows whether the entry took effect.
+
+`writing` makes the records of containers, `rosters` those of groups.
 Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
@@ -9,20 +17,185 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from enum import IntEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.calls import tasks
-from scbroker.client.containers import sent
+from scbroker.client.core.judging import State
 from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import raise_to
 from scbroker.errors import BrokerError, WriteOutcome
+from scbroker.records.canonical import decoder
+from scbroker.records.judge import Known
+from scbroker.types import SentChange
 from scbroker.vocabulary import KeyType
 from scbroker.wire import containers
 from scbroker.wire.containers import RecordReceipt, RecordRequest
 from scbroker.wire.problems import result_of
+
+KIND: Final = "pending"
+_MOST: Final = 32
+"""Entries kept for one container. The oldest is dropped first; its record then counts as another device's."""
+HashOf = Callable[[int], bytes | None]
+"""Return the hash of the record of a version; None if the verified history does not show it."""
+_log = logging.getLogger("scbroker")
+
+
+class Fate(IntEnum):
+    """The outcome of a record, as far as this device has verified it."""
+
+    Open = 0
+    Stored = 1
+    Voided = 2
+    Unknown = 3
+    """Its version has passed, and the broker keeps no record of that version any more."""
+
+
+class Sent(msgspec.Struct, array_like=True, frozen=True):
+    """A record that was about to leave this device."""
+
+    version: int
+    hash: bytes
+    fate: int = Fate.Open
+
+
+def remember(session: Session, container_id: bytes, version: int, record_hash: bytes) -> bool:
+    """Store that this record is about to be sent; return whether others of its version may be stored instead.
+
+    Forgets entries of earlier versions that were confirmed when they were sent.
+    """
+    entry = Sent(version, record_hash)
+    if version == 1 and session.marks.swap(KIND, container_id, None, _encoded([entry])):
+        return False  # a new container has no other records of this version
+    has_rivals = False
+
+    def decide(stored: bytes | None) -> bytes:
+        nonlocal has_rivals
+        kept = [e for e in _decoded(stored) if e.fate or e.version >= entry.version]
+        has_rivals = any(not e.fate and e.hash != entry.hash for e in kept)
+        if entry not in kept:
+            kept.append(entry)
+        return _encoded(kept[-_MOST:])
+
+    raise_to(session.marks, KIND, container_id, decide)
+    return has_rivals
+
+
+def forget(session: Session, container_id: bytes, record_hash: bytes) -> None:
+    """Drop the entry of a record that surely did not leave this device."""
+
+    def decide(stored: bytes | None) -> bytes | None:
+        kept = [e for e in _decoded(stored) if e.hash != record_hash]
+        return None if stored is None else _encoded(kept)
+
+    raise_to(session.marks, KIND, container_id, decide)
+
+
+def settle(session: Session, state: State, reached: int) -> None:
+    """Note what became of open entries, given a verified history from the version `reached` to this state.
+
+    Called before the mark is raised, so that a crash in between loses nothing.
+    """
+    known = {state.record.version: state.head.hash}
+    if state.record.parent is not None:
+        known[state.record.version - 1] = state.record.parent
+    if state.follower is not None:
+        known[reached + 1] = state.follower
+    settle_by(session, state.container_id, known.get, reached, state.record.version)
+
+
+def settle_by(
+    session: Session,
+    container_id: bytes,
+    hash_of: HashOf,
+    reached: int,
+    last: int,
+    only: Collection[bytes] | None = None,
+) -> None:
+    """Note what became of open entries from above the version `reached` to `last`, by the hashes in between.
+
+    Logs a warning for each record that took effect although the broker had refused it, or had not answered.
+    With `only`, entries with other hashes stay as they are.
+    """
+
+    def is_passed(entry: Sent) -> bool:
+        is_wanted = only is None or entry.hash in only
+        return not entry.fate and reached < entry.version <= last and is_wanted
+
+    passed = {each.hash for each in entries(session, container_id) if is_passed(each)}
+    if not passed:
+        return
+
+    def decide(stored: bytes | None) -> bytes:
+        return _encoded(
+            replace(each, fate=_fate(each, hash_of(each.version))) if is_passed(each) else each
+            for each in _decoded(stored)
+        )
+
+    raise_to(session.marks, KIND, container_id, decide)
+    for each in entries(session, container_id):
+        if each.fate == Fate.Stored and each.hash in passed - session.sending:
+            _log.warning(
+                "Container %s: version %d is a change that this device sent without getting it "
+                "confirmed; it took effect.",
+                uuid.UUID(bytes=container_id),
+                each.version,
+            )
+
+
+def entries(session: Session, container_id: bytes) -> list[Sent]:
+    """Return a container's entries, oldest first."""
+    return _decoded(session.marks.get(KIND, container_id))
+
+
+def shown(found: Iterable[Sent], reached: int) -> list[SentChange]:
+    """Return entries for the caller; `reached` is the version of the mark.
+
+    An open entry that is not above the mark was confirmed at once: its operation has succeeded.
+    """
+    outcomes = {
+        Fate.Open: WriteOutcome.Uncertain,
+        Fate.Stored: WriteOutcome.Stored,
+        Fate.Voided: WriteOutcome.NotStored,
+        Fate.Unknown: WriteOutcome.Uncertain,
+    }
+    return [
+        SentChange(each.version, outcomes[Fate(each.fate)])
+        for each in found
+        if each.fate or each.version > reached
+    ]
+
+
+def _fate(entry: Sent, found: bytes | None) -> Fate:
+    """Return the fate of an entry whose version the verified history has passed, by that version's hash."""
+    if found is None:
+        return Fate.Unknown
+    return Fate.Stored if found == entry.hash else Fate.Voided
+
+
+def _encoded(found: Iterable[Sent]) -> bytes:
+    return msgspec.msgpack.encode(list(found))
+
+
+def _decoded(stored: bytes | None) -> list[Sent]:
+    return [] if stored is None else decoder(list[Sent]).decode(stored)
+
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 4
@@ -35,13 +208,9 @@ class Attempt(Protocol):
     """A signed record that is ready to be sent."""
 
     @property
+    def known(self) -> Known: ...
+    @property
     def request(self) -> RecordRequest: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def key_index(self) -> int: ...
-    @property
-    def hash(self) -> bytes: ...
 
 
 A = TypeVar("A", bound=Attempt)
@@ -91,9 +260,6 @@ class Sending(Generic[A]):
         """
         return type(error) in (errors.ConflictError, errors.AlreadyExistsError)
 
-    def before_send(self) -> None:
-        """Drop state that must not be used again once the record has left this device."""
-
     def fail(self, error: BrokerError) -> None:
         """End with an error, kept without its traceback, which would keep the content in memory."""
         self.error = error.fresh()
@@ -110,7 +276,7 @@ class Sending(Generic[A]):
                 return True
             case errors.RejectedError():
                 latest = session.directory.own.latest(KeyType.Signing).index
-                return self.attempt.key_index != latest
+                return self.attempt.known.record.keyIndex != latest
             case errors.ConflictError():
                 return self.can_follow_others
         return False
@@ -123,35 +289,37 @@ class Sending(Generic[A]):
 
     def send(self, session: Session) -> None:
         """Note durably that the record is about to leave this device."""
-        attempt = self.attempt
-        self.has_rivals = sent.remember(session, self.container_id, attempt.version, attempt.hash)
-        self.hashes.add(attempt.hash)
-        session.sending.add(attempt.hash)
-        self.uncertain.append(attempt)
+        known = self.attempt.known
+        self.has_rivals = remember(session, self.container_id, known.record.version, known.hash)
+        self.hashes.add(known.hash)
+        session.sending.add(known.hash)
+        self.uncertain.append(self.attempt)
 
     def refuse_sent(self, session: Session, error: BrokerError) -> None:
         """End with the error of a request; forget the record if the request was not sent."""
         self.refuse(error)
         if error.outcome is WriteOutcome.NotStored:
-            sent.forget(session, self.container_id, self.attempt.hash)
+            forget(session, self.container_id, self.attempt.known.hash)
             self.uncertain.remove(self.attempt)
 
     def confirm(self, session: Session) -> None:
         """End with success. Note that no other record of this version can take effect any more."""
         if self.has_rivals:
-            version, hash_ = self.attempt.version, self.attempt.hash
-            sent.settle_by(session, self.container_id, {version: hash_}.get, version - 1, version)
+            known, version = self.attempt.known, self.attempt.known.record.version
+            settle_by(session, self.container_id, {version: known.hash}.get, version - 1, version)
         self.is_stored = True
 
     def settle(self, session: Session) -> None:
         """Settle the sent records by what verified readings have shown."""
         if not self.uncertain:
             return
-        fates = {each.hash: each.fate for each in sent.entries(session, self.container_id)}
+        fates = {each.hash: each.fate for each in entries(session, self.container_id)}
         for attempt in self.uncertain:
-            if fates.get(attempt.hash) == sent.Fate.Stored:
+            if fates.get(attempt.known.hash) == Fate.Stored:
                 self.attempt, self.is_stored, self.error = attempt, True, None
-        self.uncertain = [a for a in self.uncertain if fates.get(a.hash) != sent.Fate.Voided]
+        self.uncertain = [
+            attempt for attempt in self.uncertain if fates.get(attempt.known.hash) != Fate.Voided
+        ]
 
     def say_outcome(self) -> None:
         """Set in the error whether the change may have taken effect."""
@@ -183,22 +351,17 @@ async def outcomes_said(session: Session, items: Sequence[Sending[Any]]) -> Asyn
                 if not item.is_done and (item.error is None or len(items) == 1):
                     item.fail(error)
         for item in items:
+            if item.error is None:
+                continue
             with contextlib.suppress(BrokerError):  # then the outcome stays uncertain
-                await _find_out(session, item)
+                item.settle(session)
+                if item.uncertain and item.is_told_by_reading(item.error):
+                    with contextlib.suppress(errors.DeletedError):
+                        await item.read(session)
+                    item.settle(session)
             item.say_outcome()
     finally:
         session.sending.difference_update(*(item.hashes for item in items))
-
-
-async def _find_out(session: Session, item: Sending[Any]) -> None:
-    """Read the container of a failed item to find out whether its records took effect."""
-    if item.error is None:
-        return
-    item.settle(session)
-    if item.uncertain and item.is_told_by_reading(item.error):
-        with contextlib.suppress(errors.DeletedError):
-            await item.read(session)
-        item.settle(session)
 
 
 async def until_stored(
@@ -241,10 +404,9 @@ async def until_signed(session: Session, attempt: Callable[[], Awaitable[None]])
 async def send_one(session: Session, items: Sequence[Sending[Any]]) -> None:
     """Send each record by a request of its own."""
     for item in items:
-        item.before_send()
         item.send(session)
         container_id = uuid.UUID(bytes=item.container_id)
-        path = f"/v1/containers/{container_id}/records/{item.attempt.version}"
+        path = f"/v1/containers/{container_id}/records/{item.attempt.known.record.version}"
         request = item.attempt.request
         try:
             receipt = await session.call("PUT", path, RecordReceipt, message=request)
@@ -305,8 +467,8 @@ def cut(items: Sequence[T], weigh: Callable[[T], int], most: int) -> Iterator[li
 
 async def _finish(session: Session, item: Sending[Any], receipt: RecordReceipt) -> None:
     """Check the receipt of a stored record, and raise the mark."""
-    attempt = item.attempt
-    if (receipt.version, receipt.hash) != (attempt.version, attempt.hash):
+    known = item.attempt.known
+    if (receipt.version, receipt.hash) != (known.record.version, known.hash):
         raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")
     try:
         await item.keep(session)

@@ -16,17 +16,17 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import drafting, fetching, opening, sent
+from scbroker.client.containers import drafting, fetching, opening, sending
 from scbroker.client.containers.change import KEEP, Change, Grants, Merge, seal_parts
-from scbroker.client.containers.drafting import Draft
-from scbroker.client.containers.opening import Fetched, Opened
-from scbroker.client.containers.recipients import (
+from scbroker.client.containers.drafting import (
+    Draft,
     Holders,
     Recipients,
     check_living,
     is_outdated,
     recipients_of,
 )
+from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.containers.sending import (
     Sending,
     cut,
@@ -73,16 +73,8 @@ class Attempt:
     """The signed record as it is sent."""
 
     @property
-    def version(self) -> int:
-        return self.state.record.version
-
-    @property
-    def key_index(self) -> int:
-        return self.state.record.keyIndex
-
-    @property
-    def hash(self) -> bytes:
-        return self.state.head.hash
+    def known(self) -> Known:
+        return self.state.head
 
     def sign(self, signature: bytes) -> None:
         draft, fetched = self.draft, self.fetched
@@ -154,11 +146,6 @@ class Writing(Sending[Attempt]):
         return self.is_stored or self.present is not None
 
     @property
-    def holders(self) -> Holders:
-        """Return the users and groups that the access list of a new container names."""
-        return Holders.of(self.change.recipients)
-
-    @property
     def can_follow_others(self) -> bool:
         is_replayable = not self.change.names_whole_list and self.if_version is None
         return self.nonce is None and is_replayable
@@ -170,8 +157,9 @@ class Writing(Sending[Attempt]):
         nonce = change.nonce or uploaded or random_bytes(HASH_SIZE)
         return cls(change, container_id_of(session.fingerprint, nonce).bytes, nonce)
 
-    def before_send(self) -> None:
+    def send(self, session: Session) -> None:
         self.change.end_upload()
+        super().send(session)
 
     async def read(self, session: Session) -> None:
         container_id = uuid.UUID(bytes=self.container_id)
@@ -183,10 +171,13 @@ class Writing(Sending[Attempt]):
             # that version.
             mark = None if attempt.fetched is None else attempt.fetched.state.mark
             follower = (await fetching.fetch_after(session, container_id, mark)).state.follower
-            if follower not in (None, attempt.hash):
-                version, hash_ = attempt.version, attempt.hash
-                known = {version: follower}.get
-                sent.settle_by(session, self.container_id, known, version - 1, version, [hash_])
+            if follower not in (None, attempt.known.hash):
+                version, hash_of = (
+                    attempt.known.record.version,
+                    {attempt.known.record.version: follower}.get,
+                )
+                only = [attempt.known.hash]
+                sending.settle_by(session, self.container_id, hash_of, version - 1, version, only)
                 self.uncertain.remove(attempt)  # void, even if its entry in `sent` was dropped
 
     async def keep(self, session: Session) -> None:
@@ -281,14 +272,13 @@ async def _append(session: Session, items: Sequence[Writing]) -> None:
 
 async def _attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
     """Seal, draft, sign and send the first records of containers."""
+    holders = {item: Holders.of(item.change.recipients) for item in items}
     for item in items:
         with tasks.alone(item.fail):
             _check_ends(session, item.change)
-    for item in _open(items):
-        verify = partial(recipients_of, session, item.holders)
-        with tasks.alone(item.fail):
+            verify = partial(recipients_of, session, holders[item])
             await seal_parts(session, item.change, item.container_id, None, verify)
-    recipients = await _recipients(session, [(item, item.holders) for item in _open(items)])
+    recipients = await _recipients(session, [(item, holders[item]) for item in _open(items)])
     key, time = await session.signing_key(), now()
 
     def draft(item: Writing) -> Attempt:
@@ -298,7 +288,7 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
         return _judged(item, first, None, time)
 
     left = _open(items)
-    await _sign_each(session, left, draft, sum(len(item.change.recipients) for item in left))
+    await _sign_each(session, left, draft, sum(len(holders[item].ids) for item in left))
     await send(session, _open(left))
 
 
@@ -319,9 +309,10 @@ async def _sign_each(
             except BrokerError as error:
                 item.fail(error)
             else:
-                by_key[item.attempt.key_index].append(item.attempt)
+                by_key[item.attempt.known.record.keyIndex].append(item.attempt)
         for index, attempts in by_key.items():
-            for some in cut(attempts, lambda _: 1, batch.MAX_SIZE):
+            for at in range(0, len(attempts), batch.MAX_SIZE):
+                some = attempts[at : at + batch.MAX_SIZE]
                 signatures = _signatures(session.keys.ring.signing[index], some)
                 for attempt, signature in zip(some, signatures, strict=True):
                     attempt.sign(signature)
@@ -335,9 +326,9 @@ async def _sign_each(
 def _signatures(key: SigningKey, attempts: Sequence[Attempt]) -> list[bytes]:
     """Sign records by one key: a single one by itself, several as a batch."""
     if len(attempts) == 1:
-        return [key.sign(LABEL, attempts[0].state.head.bare)]
+        return [key.sign(LABEL, attempts[0].known.bare)]
     salts = [random_bytes(HASH_SIZE) for _ in attempts]
-    return batch.sign_each(key.sign, [each.hash for each in attempts], salts)
+    return batch.sign_each(key.sign, [each.known.hash for each in attempts], salts)
 
 
 async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:

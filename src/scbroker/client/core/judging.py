@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, cast
 
 import msgspec
@@ -69,7 +70,7 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
         return msgspec.msgpack.encode(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """A verified container: its head, the access in force, and its creator's fingerprint."""
 
@@ -88,11 +89,11 @@ class State:
     unsettled: Link | None = None
     """The newest unsettled access (groups.md, 7): nothing may be sealed until the caller confirms it."""
 
-    @property
+    @cached_property
     def record(self) -> ContainerRecord:
         return self.head.record
 
-    @property
+    @cached_property
     def container_id(self) -> bytes:
         return self.record.containerId
 
@@ -111,7 +112,7 @@ class State:
             unsettled=self.unsettled,
         )
 
-    @property
+    @cached_property
     def entry(self) -> Entry | None:
         """Return the entry by which the user reads, expired or not; a group's is cut by the user's role."""
         entry = self.governing.access.entries.get(self.reader)

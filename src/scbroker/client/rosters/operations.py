@@ -12,7 +12,7 @@ from typing import Final
 from scbroker import errors
 from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
-from scbroker.client.containers import sent
+from scbroker.client.containers import sending
 from scbroker.client.containers.change import Change, Swap
 from scbroker.client.containers.sending import until_signed
 from scbroker.client.containers.writing import update_each
@@ -404,8 +404,8 @@ async def sent_changes(session: Session, group_id: uuid.UUID) -> list[SentChange
     with contextlib.suppress(NotFoundError):
         settle(session, group_id, await session.groups.chain(group_id, fresh=True))
     mark = session.groups.mark_of(group_id)
-    found = sent.entries(session, group_id.bytes)
-    return sent.shown(found, 0 if mark is None else mark.version)
+    found = sending.entries(session, group_id.bytes)
+    return sending.shown(found, 0 if mark is None else mark.version)
 
 
 def _head(mark: Mark) -> Head:

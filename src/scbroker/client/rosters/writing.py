@@ -22,7 +22,7 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import sent
+from scbroker.client.containers import sending
 from scbroker.client.containers.drafting import MANY_WRAPS, beyond_own_access
 from scbroker.client.containers.sending import Sending, outcomes_said, send_one, until_stored
 from scbroker.client.core import group_keys
@@ -56,18 +56,6 @@ class RosterAttempt:
     """None after the tombstone."""
     dropped: tuple[uuid.UUID, ...] = ()
     """Members who were removed because the broker alone says that they were deleted."""
-
-    @property
-    def version(self) -> int:
-        return self.known.record.version
-
-    @property
-    def key_index(self) -> int:
-        return self.known.record.keyIndex
-
-    @property
-    def hash(self) -> bytes:
-        return self.known.hash
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -311,7 +299,7 @@ class RosterWriting(Sending[RosterAttempt]):
     async def keep(self, session: Session) -> None:
         attempt = self.attempt
         await session.groups.adopt(self.group_id, attempt.chain, attempt.opened)
-        sent.forget(session, self.container_id, attempt.hash)
+        sending.forget(session, self.container_id, attempt.known.hash)
 
     def result(self) -> tuple[OpenGroup, tuple[uuid.UUID, ...]]:
         """Return the group after the change, and the members whom the broker's word alone has removed."""
@@ -325,7 +313,7 @@ class RosterWriting(Sending[RosterAttempt]):
 
 def settle(session: Session, group_id: uuid.UUID, chain: GroupChain) -> None:
     """Settle records that were sent without confirmation, by a group's verified chain."""
-    sent.settle_by(session, group_id.bytes, chain.hash_at, 0, chain.version)
+    sending.settle_by(session, group_id.bytes, chain.hash_at, 0, chain.version)
 
 
 async def create(session: Session, intents: Intents) -> OpenGroup:

@@ -18,6 +18,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
@@ -255,7 +256,9 @@ class _FileMarks:
     """
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
-        self._state, self._secret = state, secret
+        self._state = state
+        self._chained = partial(keyed_hash, secret, "trust-store-entry")
+        """Return the MAC of an entry, from that of the one before, its number and the hash of its body."""
         self._values = _Values()
         self._entries: list[tuple[bytes, str, bytes]] = []
         """MAC, kind and key of each entry in memory, from the last one that has all marks on."""
@@ -340,7 +343,7 @@ class _FileMarks:
                 first = number + 1 - len(hashes) // HASH_SIZE
                 for each in range(max(first, after + 1), number + 1):
                     at = (each - first) * HASH_SIZE
-                    mac = self._chained(mac, each, hashes[at : at + HASH_SIZE])
+                    mac = self._chained(mac, b"%d" % each, hashes[at : at + HASH_SIZE])
                 if not equal(mac, stored) or not (body is None or equal(sha256(body), hashes)):
                     raise DamagedError
                 if body is None:
@@ -356,14 +359,11 @@ class _FileMarks:
         for position, entry in new:
             self._add(position, entry)
 
-    def _chained(self, mac: bytes, number: int, digest: bytes) -> bytes:
-        return keyed_hash(self._secret, "trust-store-entry", mac, b"%d" % number, digest)
-
     def _append(self, connection: sqlite3.Connection, entry: _Entry) -> Position | None:
         """Write an entry after the last one that was read; None if another process has appended one first."""
         body = msgspec.msgpack.encode(entry)
         (number, mac), digest = self._position, sha256(body)
-        new = number + 1, self._chained(mac, number + 1, digest)
+        new = number + 1, self._chained(mac, b"%d" % (number + 1), digest)
         row = *self._ids, *new, digest, body, number or None, mac or None
         return new if connection.execute(_APPEND, row).rowcount else None
 

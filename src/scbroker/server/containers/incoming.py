@@ -5,6 +5,7 @@ Everything is checked here that needs no database.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from scbroker import errors
 from scbroker.records import container_record as grammar
@@ -21,7 +22,7 @@ from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Incoming:
     """A parsed record with what was sent with it. Its signature is not verified yet."""
 
@@ -34,15 +35,15 @@ class Incoming:
     leaves: Mapping[bytes, SaltedMember] = field(default_factory=dict)
     """New and changed leaves of a group, by fingerprint, in their order."""
 
-    @property
+    @cached_property
     def record(self) -> ContainerRecord:
         return self.known.record
 
-    @property
+    @cached_property
     def container_id(self) -> ContainerId:
         return ContainerId(self.record.containerId)
 
-    @property
+    @cached_property
     def is_first(self) -> bool:
         return self.record.version == 1
 
@@ -62,7 +63,7 @@ class Incoming:
     def receipt(self) -> RecordReceipt:
         return RecordReceipt(version=self.record.version, hash=self.known.hash)
 
-    @property
+    @cached_property
     def named(self) -> set[bytes]:
         """The names of the author, their group, the entries of the new list, and members with new leaves."""
         listed = self.access.entries if self.access else ()
@@ -80,7 +81,7 @@ class Incoming:
             return bool(row.is_group)
         return self.is_first and self.has_group_type
 
-    @property
+    @cached_property
     def has_group_type(self) -> bool:
         """Whether the record comes with a type that only the container of a group may have."""
         return self.message.type is not None and roster.is_group_type(self.message.type.type)

@@ -13,7 +13,7 @@ import pytest
 
 from scbroker import BrokerError, FileTrustStore, SentChange, ServerProvider, WriteOutcome
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import sent
+from scbroker.client.containers import sending
 from tests.client.conftest import PASSPHRASE, PASSWORD, beside, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -198,7 +198,7 @@ def test_a_record_that_cannot_be_remembered_is_not_sent(
     honest = session.marks.swap
 
     def full(kind: str, *rest: Any) -> bool:
-        if kind == sent.KIND:
+        if kind == sending.KIND:
             raise BrokerError.trustStoreError("The disk is full.")
         return bool(honest(kind, *rest))
 
@@ -226,9 +226,9 @@ def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertai
 def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network: Network) -> None:
     made = alice.createContainer(b"1").result(PATIENCE)
     network.treat("PUT", RECORD, refused(BrokerError.rejectedError("no")))
-    for _ in range(sent._MOST + 1):
+    for _ in range(sending._MOST + 1):
         refusal(alice.updateContainerType(made.id, "t"), BrokerError)
-    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)] * sent._MOST
+    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)] * sending._MOST
 
 
 KILLED = """
