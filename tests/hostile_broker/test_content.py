@@ -1,37 +1,55 @@
-"""Attacks on sealed bytes: moved, cut, changed in the last byte, spliced.
+"""Attacks on sealed bytes: moved, cut, changed in the last byte, spliced, compared.
 
-Attacks 16, 18 and 19 of `catalogue`. Twice where it can be: by a broker, which the signed hashes show; and
-by a writer who signs hashes that fit, so that nothing but the sealing itself stands in the way.
+Attacks 11, 16, 18, 19 and 24 of `catalogue`. Twice where it can be: by a broker, which the signed hashes
+show; and by a writer who signs hashes that fit, so that nothing but the sealing itself stands in the way.
 """
 
 import functools
 import itertools
+import random
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace as with_fields
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, Header, ServerProvider
-from scbroker.client.core.sealing import OpenPart
+from scbroker import BrokerError, Header, KeyRing, ServerProvider
+from scbroker.client.core.sealing import NewPart, OpenPart, seal_part_key
 from scbroker.client.http.requests import CHUNKS_AT_ONCE
+from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import HASH_SIZE, sha256
-from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from tests.hostile_broker.accomplices import Mallory, check_no_file, save
+from scbroker.records.container_record import (
+    SEALED_SEGMENT,
+    SEGMENT,
+    Part,
+    Role,
+    parse_record,
+    sealed_size,
+)
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import RecordRequest
+from tests.hostile_broker.accomplices import WRITES, Cast, Mallory, check_no_file, level, save
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
-from tests.hostile_broker.served import instead, same
+from tests.hostile_broker.served import governing_of, instead, same, with_wrap, wrap_of
+from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, WRITER, Story, User
+from tests.kit.writers import OWNER, READER, WRITER, Story, User, rotate
 
 TOO_LARGE = BrokerError.tooLargeError
+
+
 SMALL = 40_000
+
+
 _HEAD, _CHUNK = 56, 16_384 + 16
 
 
@@ -40,6 +58,8 @@ def cut_into(sealed: bytes, size: int, head: int = 0) -> list[bytes]:
 
 
 Pieces = list[bytes]
+
+
 Move = Callable[[Pieces], Pieces]
 
 
@@ -81,6 +101,8 @@ MOVES: dict[str, Move] = {
     "a byte after the end": followed(b"\0"),
     "a tag after the end": followed(bytes(16)),
 }
+
+
 # Eight segments come with one request.
 OVER_TWO_REQUESTS: dict[str, Move] = {
     "swapped over the end of a request": swapped(7),
@@ -88,12 +110,16 @@ OVER_TWO_REQUESTS: dict[str, Move] = {
     "the first of a request doubled": doubled(8),
     "nothing of the last request": ended(8),
 }
+
+
 AT_A_FULL_END: dict[str, Move] = {
     "the last two swapped": swapped(0),
     "the last doubled": doubled(1),
     "the last dropped": dropped(1),
     "a byte after the end": followed(b"\0"),
 }
+
+
 CONTENTS = {2 * SEGMENT + 9: MOVES, 8 * SEGMENT + 9: OVER_TWO_REQUESTS, 2 * SEGMENT: AT_A_FULL_END}
 
 
@@ -290,3 +316,296 @@ def test_no_header_and_content_are_put_together_that_were_not_written_together(
             attempt(device.getContainer(story.uuid))
             if truth[0] == header or truth[1] == content:
                 attempt(device.getSecuredContainer(story.uuid))
+
+
+# Sealed bytes tell a broker, or a thief of its database, nothing of the plaintext but its length.
+
+
+leaking = attack(24, "equality and length leaks")
+
+
+RUN: Final = 16
+
+
+LARGE: Final = 70_000
+
+
+def stored_parts(mallory: Mallory, container: uuid.UUID) -> dict[bytes, bytes]:
+    """The sealed bytes of every part that the broker keeps of a container, by part id."""
+    url = mallory.behind.database_url
+    rows = query(url, "SELECT part_id, inline FROM parts WHERE container_id = ?", container.bytes)
+    found = {}
+    for part_id, inline in rows:
+        chunks = query(url, "SELECT blob FROM chunks WHERE part_id = ? ORDER BY chunk", part_id)
+        files = [path for (blob,) in chunks for path in mallory.behind.directory.rglob(blob)]
+        found[part_id] = inline or b"".join(path.read_bytes() for path in files)
+    assert all(found.values())
+    return found
+
+
+def made_of_plaintext(mallory: Mallory, container: uuid.UUID) -> Iterator[bytes]:
+    """All that the broker keeps of a container and that depends on content, header, type, keys or list."""
+    url = mallory.behind.database_url
+    yield from stored_parts(mallory, container).values()
+    for (body,) in query(url, "SELECT body FROM records WHERE container_id = ?", container.bytes):
+        record = parse_record(body)
+        for part in (record.header, record.content):
+            if part is not None:
+                yield from (part.segments, part.sealedKey)
+        if record.governing is not None:
+            yield from (record.governing.keyCommitment, record.governing.type)
+            yield record.governing.accessList
+    for (wrap,) in query(url, "SELECT wrap FROM members WHERE container_id = ?", container.bytes):
+        yield from () if wrap is None else (wrap,)
+
+
+def hashes_of_entries(request: RecordRequest) -> Iterator[bytes]:
+    for entry in request.accessList or ():
+        yield from (entry.salt, entry.salted.hash)
+
+
+def runs(data: bytes) -> set[bytes]:
+    return {data[at : at + RUN] for at in range(len(data) - RUN + 1)}
+
+
+@leaking
+@pytest.mark.long
+def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Written by one program for the same members, small and large; Carol may see the type alone."""
+    device = mallory.device_of(alice)
+    levels = [level(alice), level(bob, READER), level(carol, Level.ViewType)]
+    pieces: list[bytes] = []
+    for size in (1000, LARGE):
+        for _ in range(2):
+            made = device.createContainer(
+                bytes(size), {"h": 1}, accessLevels=levels, type="t"
+            ).result(PATIENCE)
+            pieces += hashes_of_entries(mallory.sent_record())
+            device.updateContainerContent(made.id, bytes(size)).result(PATIENCE)
+            pieces += set(made_of_plaintext(mallory, made.id))
+    seen = [runs(piece) for piece in pieces]
+    assert len(seen) == 4 * (3 * 2 + 3 * 3 + 3 + 2), "more or less is stored than this test knows"
+    for one, other in combinations(seen, 2):
+        assert one.isdisjoint(other)
+
+
+def contents(size: int) -> list[bytes]:
+    """Return contents of one size that compress best, and not at all."""
+    return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]
+
+
+@leaking
+@pytest.mark.sampled
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, LARGE])
+def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
+    mallory: Mallory, size: int
+) -> None:
+    device = mallory.device(mallory.new_user())
+    sent: set[tuple[int, ...]] = set()
+    for content in contents(size):
+        count = len(mallory.heard)
+        made = device.createContainer(content).result(PATIENCE)
+        [sealed] = stored_parts(mallory, made.id).values()
+        assert len(sealed) == sealed_size(size)
+        device.getContainerContent(made.id).result(PATIENCE)
+        exchanges = [each for each in mallory.heard[count:] if "containers" in each.path]
+        sent.add(tuple(len(each.body) for each in exchanges))
+        for each in exchanges:
+            names = {name.lower() for name in [*each.headers, *each.answer_headers]}
+            assert names.isdisjoint({"content-encoding", "accept-encoding", "te"})
+    assert len(sent) == 1
+
+
+def padded(story: Story, author: User, plaintext: bytes, length: int) -> tuple[Part, bytes]:
+    """A part whose plaintext holds more than its length says."""
+    new = NewPart.begin(story.id, Role.Content, author.name)
+    sealed = new.seal_segment(0, True, plaintext)
+    key = seal_part_key(
+        story.key, story.id, new.part_id, Role.Content, author.name, new.key, length
+    )
+    return replace(new.finish(story.key, len(plaintext), sha256(sealed)), sealedKey=key), sealed
+
+
+@leaking
+def test_what_another_program_padded_is_read_without_and_padding_that_says_something_is_refused(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Else a writer could hide in it what some programs show and others do not."""
+    device = mallory.device_of(alice, bob)
+
+    def written(plaintext: bytes, length: int) -> uuid.UUID:
+        story = Story(bob)
+        part, sealed = padded(story, bob, plaintext, length)
+        request = story.begin({bob: OWNER, alice: OWNER})
+        story.tell(bob, replace(story.altered(bob, request, content=part), content=sealed))
+        return story.uuid
+
+    found = device.getContainer(written(b"content" + bytes(57), 7)).result(PATIENCE)
+    assert (found.content, found.length) == (b"content", 7)
+    for plaintext, length in ((b"content" + bytes(56) + b"x", 7), (b"content", 8)):
+        container = written(plaintext, length)
+        with suppress(INTEGRITY):  # the chain is right, and is marked
+            device.getContainerMetadata(container).result(PATIENCE)
+        mallory.check_refused(device, container, INTEGRITY, "getContainer", "getContainerContent")
+
+
+# Wraps, sealed part keys and segments in another place than the one that they were made for. A member signs
+# records in which every hash fits, so that nothing but what each sealing is bound to stands in the way.
+
+
+replaying = attack(11, "replayed wraps and parts")
+
+
+# By the broker.
+
+
+# By a member who signs for it. Eve is the owner, and Alice reads.
+
+
+def from_another_user(who: Cast) -> Story:
+    """Bob published Alice's encryption key as his own: the wrap is to the very same key."""
+    alice, bob, _, eve = who
+    story = Story(eve)
+    request = story.begin({eve: OWNER, alice: WRITER, bob: READER})
+    story.tell(eve, with_wrap(story, eve, request, alice, wrap_of(request, bob)))
+    return story
+
+
+def from_another_container(who: Cast) -> Story:
+    other, story = Story(who.eve), Story(who.eve)
+    story.key = other.key
+    grants = {who.eve: OWNER, who.alice: WRITER}
+    wrap = wrap_of(other.begin(grants), who.alice)
+    story.tell(who.eve, with_wrap(story, who.eve, story.begin(grants), who.alice, wrap))
+    return story
+
+
+def from_another_version(who: Cast) -> Story:
+    """The first key comes into force again, with the first wrap."""
+    grants = {who.eve: OWNER, who.alice: WRITER}
+    story = Story(who.eve)
+    first = story.begin(grants, content=None)
+    story.tell(who.eve, first)
+    key = story.key
+    story.tell(who.eve, story.follow(who.eve, grants=grants))
+    request = rekeyed(story, who.eve, grants, key)
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap_of(first, who.alice)))
+    return story
+
+
+def from_another_author(who: Cast) -> Story:
+    """Two changes of access follow one record, and one has the wrap of the other."""
+    grants = {who.eve: OWNER, who.carol: OWNER, who.alice: WRITER}
+    story = Story(who.eve)
+    story.tell(who.eve, story.begin(grants, content=None))
+    key = bytes(range(32))
+    wrap = wrap_of(rekeyed(story, who.carol, grants, key), who.alice)
+    request = rekeyed(story, who.eve, grants, key)
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
+    return story
+
+
+def from_another_key(who: Cast) -> Story:
+    """The wrap to Alice's first key, under the index of her second."""
+    story = Story(who.eve)
+    old = User(KeyRing(1, who.alice.ring.signing, who.alice.ring.encryption[:1]), who.alice.wire)
+    wrap = wrap_of(story.begin({who.eve: OWNER, old: WRITER}), who.alice)
+    request = story.begin({who.eve: OWNER, who.alice: WRITER})
+    story.tell(who.eve, with_wrap(story, who.eve, request, who.alice, wrap))
+    return story
+
+
+def rekeyed(story: Story, author: User, grants: dict[User, int], key: bytes) -> RecordRequest:
+    """A change of access that puts a given container key in force."""
+    request = story.follow(author, grants=grants)
+    version = story.head.version + 1
+    digest = governing_of(request).type
+    governing, entries = story.access(version, author, grants, key, digest)
+    changed = story.altered(author, request, governing=governing)
+    return replace(changed, accessList=entries)
+
+
+PLACES = [
+    from_another_user, from_another_container, from_another_version, from_another_author,
+    from_another_key,
+]  # fmt: skip
+
+
+@replaying
+@pytest.mark.sampled
+@pytest.mark.parametrize("move", PLACES, ids=lambda move: move.__name__)
+def test_a_wrap_opens_in_its_own_place_alone_whoever_signs_for_another(
+    mallory: Mallory, move: Callable[[Cast], Story], who: Cast
+) -> None:
+    if move is from_another_user:
+        same = KeyRing(1, (SigningKey.generate(),), who.alice.ring.encryption)
+        who = who._replace(bob=mallory.person(same))
+    if move is from_another_key:
+        newer = rotate(mallory.behind.database_url, who.alice, encryption=1)
+        who = who._replace(alice=newer)
+    story = move(who)
+    device = mallory.device_of(who.alice, who.eve, who.carol)
+    with suppress(DECRYPTION):  # the chain is right, and is marked
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    mallory.check_refused(device, story, DECRYPTION, "getContainer", "getContainerMetadata")
+    mallory.check_refused(device, story, DECRYPTION, *WRITES[:2])
+
+
+def one_axis_off(part: NewPart, axis: str, other: User) -> NewPart:
+    """A part of the same key in another place."""
+    changes: dict[str, dict[str, Any]] = {
+        "container": {"container_id": bytes(16)},
+        "part": {"part_id": bytes(16)},
+        "role": {"role": Role.Header},
+        "author": {"author": other.name},
+    }
+    return with_fields(part, **changes.get(axis, {}))
+
+
+@replaying
+@pytest.mark.sampled
+@pytest.mark.parametrize("axis", ["container", "part", "role", "author", "container key"])
+def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_another(
+    mallory: Mallory, axis: str, who: Cast
+) -> None:
+    story = Story(who.eve)
+    part = NewPart.begin(story.id, Role.Content, who.eve.name)
+    sealed = part.seal_segment(0, True, b"truth")
+    key = bytes(32) if axis == "container key" else story.key
+    moved = one_axis_off(part, axis, who.carol).finish(key, 5, sha256(sealed))
+    check_refused(mallory, who, story, part, moved, sealed)
+
+
+@replaying
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "axis", ["container", "part", "role", "author", "index", "last", "part key"]
+)
+def test_a_segment_opens_in_its_own_place_alone_whoever_signs_for_another(
+    mallory: Mallory, axis: str, who: Cast
+) -> None:
+    story = Story(who.eve)
+    part = NewPart.begin(story.id, Role.Content, who.eve.name)
+    other = one_axis_off(part, axis, who.carol)
+    if axis == "part key":
+        other = with_fields(part, key=bytes(32))
+    moved = other.seal_segment(int(axis == "index"), axis != "last", b"truth")
+    check_refused(mallory, who, story, part, part.finish(story.key, 5, sha256(moved)), moved)
+
+
+def check_refused(
+    mallory: Mallory, who: Cast, story: Story, part: NewPart, named: Part, sealed: bytes
+) -> None:
+    """A moved part does not open; the same content in its own place does."""
+    grants = {who.eve: OWNER, who.alice: READER}
+    named = replace(named, partId=part.part_id, author=part.author)
+    request = story.altered(who.eve, story.begin(grants), content=named)
+    story.tell(who.eve, replace(request, content=sealed))
+    device = mallory.device_of(who.alice, who.eve)
+    with suppress(DECRYPTION):
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    mallory.check_refused(device, story, DECRYPTION, "getContainer", "getContainerContent")
+    story.tell(who.eve, story.follow(who.eve, content=b"truth"))
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"

@@ -1,21 +1,40 @@
-"""Attacks on the event log, and with containers that were deleted.
+"""Attacks on the event log and on streams of events, and with containers that were deleted.
 
-Attacks 37 and 38 of `catalogue`. A device notices that its log lost, moved or changed events; what they say
-stays the broker's word, and nothing follows from it. A deletion is a signed record like every other.
+Attacks 37, 38 and 75 to 79 of `catalogue`. A device notices that its log lost, moved or changed events;
+what they say stays the broker's word, and nothing follows from it. A deletion is a signed record like every
+other.
 """
 
+import asyncio
 import functools
+import itertools
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, ContainerEventType, ServerProvider
+from scbroker import (
+    BrokerError,
+    ContainerEventType,
+    FileTrustStore,
+    MemoryTrustStore,
+    ServerProvider,
+)
+from scbroker.client import events, following
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http import requests
+from scbroker.client.users.session import Session
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
-from tests.hostile_broker.accomplices import OPERATIONS, Mallory, verified_marks
+from scbroker.wire.events import HEARTBEAT, NO_EVENTS, Event, Events, digest_with
+from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks, verified_marks
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHUNK,
@@ -30,10 +49,13 @@ from tests.hostile_broker.protocol import (
 )
 from tests.hostile_broker.served import same
 from tests.kit.brokers import clock
-from tests.kit.waiting import PATIENCE
+from tests.kit.tcp import BadBroker, hang
+from tests.kit.waiting import PATIENCE, tick, until, wait_until
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, delete_user
 
 PAGE: Final = 1000
+
+
 Lie = Callable[[Events], Events]
 
 
@@ -330,3 +352,308 @@ def test_an_id_that_was_deleted_is_refused_for_ever_by_the_broker(mallory: Mallo
     mallory.register(*bob.ring.first_records(clock())).expect(409, "exists")
     log_in = bob.wire.log_in_request(bob.ring)
     bob.wire.call("POST", "/v1/sessions", log_in).expect(401, "challenge")
+
+
+# Where a log begins and ends, and two logs for two readings at once. A device keeps what it was served, and
+# none of the numbers that come with it; readings that share its marks agree on one log, whichever ends first.
+
+
+FORKED: Final = told_otherwise(4, version=77)
+
+
+# Two at once.
+
+
+class Held:
+    """An answer about events that is on its way."""
+
+    def __init__(self) -> None:
+        self.arrived, self.release = threading.Event(), threading.Event()
+
+
+@contextmanager
+def held(lie: Lie) -> Iterator[Held]:
+    """The next answer about events is `lie(answer)`, and comes when the test lets it."""
+    honest, answer_to = Session.call, Held()
+
+    async def call(self: Session, method: str, path: str, answer: Any, **options: Any) -> Any:
+        found = await honest(self, method, path, answer, **options)
+        if not isinstance(found, Events) or answer_to.arrived.is_set():
+            return found
+        answer_to.arrived.set()
+        await until(answer_to.release.is_set)
+        return lie(found)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "call", call)
+        yield answer_to
+        answer_to.release.set()
+
+
+def honest(log: Events) -> Events:
+    return log
+
+
+def another(mallory: Mallory, device: ServerProvider, how: str) -> ServerProvider:
+    """Return a device that reads at the same time with the same marks: the same program, or another one."""
+    if how == "one program":
+        return device
+    store = device._trust_store
+    assert isinstance(store, FileTrustStore)
+    return mallory.device(device.getKeyRing().result(PATIENCE), FileTrustStore(store.directory))
+
+
+@pytest.mark.sampled
+@attack(37, "event log changed")
+@pytest.mark.parametrize("how", ["one program", "two programs"])
+@pytest.mark.parametrize("slow, quick", [(FORKED, honest), (honest, FORKED)])
+@pytest.mark.parametrize(
+    "known, criteria",
+    [(0, {}), (3, {}), (3, {"startId": 4})],
+    ids=["fresh", "known in part", "from the next"],
+)
+def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
+    mallory: Mallory, tmp_path: Path, how: str, slow: Lie, quick: Lie, known: int,
+    criteria: dict[str, Any],
+) -> None:  # fmt: skip
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice, store=FileTrustStore(tmp_path))
+    other = another(mallory, device, how)
+    if known:
+        assert reads(device, endId=known) == [1, 2, 3]
+    with held(slow) as answer:
+        first = device.getEvents(**criteria)
+        assert answer.arrived.wait(PATIENCE)
+        with mallory.lying(EVENTS, quick):
+            assert reads(other, **criteria)[-1] == 5
+        before = marks(device)
+        answer.release.set()
+        with pytest.raises(FORK):
+            first.result(PATIENCE)
+        assert marks(device) == before
+
+
+@pytest.mark.sampled
+@attack(37, "event log changed")
+@pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
+def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
+    mallory: Mallory, persistent: bool
+) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    with held(FORKED) as answer:
+        first = device.getEvents()
+        assert answer.arrived.wait(PATIENCE)
+        story.tell(alice, story.follow(alice, content=b"6"))
+        assert reads(device) == [1, 2, 3, 4, 5, 6]
+        with mallory.lying(EVENTS, FORKED if persistent else honest):
+            answer.release.set()
+            if persistent:
+                with pytest.raises(FORK):
+                    first.result(PATIENCE)
+            else:
+                versions = [event.version for event in first.result(PATIENCE)]
+                assert versions == [1, 2, 3, 4, 5, 6], "it was read again"
+
+
+# What was told.
+
+
+def told(first: int, last: int) -> Lie:
+    return lambda _: Events(events=[], firstId=first, lastId=last, droppedDigest=b"d" * 32)
+
+
+@attack(49, "device stuck by one answer")
+def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_path: Path) -> None:
+    """No number is signed. An honest broker's log is read afterwards, also by a restarted program."""
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice, store=FileTrustStore(tmp_path))
+    before = marks(device)
+    with (
+        mallory.lying(EVENTS, told(900, 1000)),
+        pytest.raises(BrokerError.eventsExpiredError) as expired,
+    ):
+        reads(device, startId=1)
+    assert expired.value.firstId == 900
+    assert marks(device) == before
+    assert reads(device) == [1, 2, 3, 4, 5]
+    device.close()
+    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
+    assert reads(device) == [1, 2, 3, 4, 5]
+
+
+# How much of it.
+
+
+@pytest.mark.long
+@attack(40, "parser ambiguity and bombs")
+def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end(
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million; of five thousand the same is shown."""
+    monkeypatch.setattr(events, "_MOST", 5 * PAGE)
+    alice, _ = log_of_five(mallory)
+    [event, *_], pages = alice.events(), list[int]()
+
+    def dropping(log: Events) -> Events:
+        if len(pages) == 10:  # so that no test is endless
+            return log
+        first = 2 * PAGE * len(pages) + 1
+        pages.append(first)
+        shown = [replace(event, id=first + n) for n in range(PAGE)]
+        digest = log.droppedDigest if first == 1 else b"d" * 32
+        return Events(events=shown, firstId=first, lastId=2**31, droppedDigest=digest)
+
+    device = mallory.device_of(alice)
+    with mallory.lying(EVENTS, dropping), pytest.raises(BrokerError) as caught:
+        reads(device)
+    assert (len(pages), type(caught.value)) == (6, BrokerError.tooLargeError)
+
+
+@attack(40, "parser ambiguity and bombs")
+def test_an_event_names_no_more_changes_than_there_are(mallory: Mallory) -> None:
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+
+    def many(log: Any) -> None:
+        log["events"][1]["changes"] = ["content"] * 5
+
+    with mallory.editing(EVENTS, many), mallory.refused(device, FAULT) as attempt:
+        attempt(device.getEvents())
+    assert reads(device) == [1, 2, 3, 4, 5]
+
+
+# Streams of events. Each id is delivered once and in order, or the stream ends with an error; a broker that
+# answers without end is not asked without a pause.
+
+
+def collect(device: ServerProvider, start: int, count: int) -> list[int]:
+    """Return the ids of the next `count` events, or raise the error of the stream."""
+    with device.followEvents(start) as stream:
+        giving_up = threading.Timer(PATIENCE, stream.close)
+        giving_up.start()
+        try:
+            return [event.id for event in itertools.islice(stream, count)]
+        finally:
+            giving_up.cancel()
+
+
+@pytest.mark.sampled
+@attack(75, "a stream with gaps")
+@pytest.mark.parametrize("name", sorted(LIES))
+def test_a_lie_about_the_log_ends_the_stream_of_a_device_that_has_read_it(
+    mallory: Mallory, name: str
+) -> None:
+    lie, _, error = LIES[name]
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    assert reads(device) == [1, 2, 3, 4, 5]
+    with mallory.lying(EVENTS, lie), pytest.raises((error, BrokerError.eventsExpiredError)):
+        collect(device, 1, 6)
+    assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
+
+
+@attack(76, "a stream that goes back")
+def test_a_log_that_ends_before_the_streams_next_event_is_a_rollback_also_without_marks(
+    mallory: Mallory,
+) -> None:
+    alice, _ = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    shorter = Events(events=[], firstId=1, lastId=3)
+    with mallory.answering(EVENTS, shorter), pytest.raises(ROLLBACK, match="ends at 3"):
+        collect(device, 6, 1)
+
+
+@attack(76, "a stream that goes back")
+def test_a_log_that_has_grown_beyond_the_streams_next_event_again_is_another(
+    mallory: Mallory,
+) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
+    story.tell(alice, story.follow(alice, content=b"six"))
+    with mallory.lying(EVENTS, told_otherwise(5, version=7)), pytest.raises(FORK):
+        collect(device, 6, 1)
+    assert collect(device, 6, 1) == [6]
+
+
+@contextmanager
+def counted(mallory: Mallory, answer: Any) -> Iterator[list[Exchange]]:
+    """Answer all requests for events with this lie; yield them."""
+    asked: list[Exchange] = []
+
+    def before(exchange: Exchange) -> None:
+        asked.append(exchange)
+        exchange.invent(answer)
+
+    with mallory.meddling(EVENTS, before=before):
+        yield asked
+
+
+@pytest.mark.long
+@attack(77, "a stream of empty answers")
+@pytest.mark.parametrize(
+    "answer",
+    [b"", HEARTBEAT * 100_000, Events(events=[], firstId=1, lastId=0)],
+    ids=["nothing", "heartbeats", "a page"],
+)
+def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
+    mallory: Mallory, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await tick()
+
+    monkeypatch.setattr(following, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    monkeypatch.setattr(following, "monotonic", lambda: 0.0)
+    [alice] = mallory.people(1)
+    device = mallory.device_of(alice)
+    with counted(mallory, answer) as asked, device.followEvents(1):
+        wait_until(lambda: len(asked) >= 4)
+        asked_at_least = len(asked)
+        assert len(pauses) >= asked_at_least - 1
+    assert set(pauses) == {1.0}
+
+
+@pytest.mark.long
+@attack(78, "a stream without a heartbeat")
+@pytest.mark.parametrize(
+    "silent, seconds, why",
+    [
+        pytest.param(0.5, PATIENCE, "silent for too long", id="no byte"),
+        pytest.param(PATIENCE, 0.5, "does not end", id="no end"),
+    ],
+)
+def test_a_connection_without_an_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, silent: float, seconds: float, why: str
+) -> None:
+    monkeypatch.setattr(requests, "_SILENT_SECONDS", silent)
+    with (
+        BadBroker([hang]) as broker,
+        ServerProvider(uuid4(), broker.url, "device", trustStore=MemoryTrustStore()) as device,
+    ):
+        waiting = device._requests.wait("/v1/events", seconds, {}, token="a token")
+        done = io_thread.submit("waiting", waiting)
+        with pytest.raises((BrokerError.unreachableError, TimeoutError)) as caught:
+            done.result(PATIENCE)
+        assert why in str(caught.value)
+
+
+@attack(79, "all waiting requests of one user")
+def test_one_user_cannot_take_all_waiting_requests(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
+    greedy, modest = mallory.device_of(alice), mallory.device_of(bob)
+    refused: list[int] = []
+
+    def after(exchange: Exchange) -> None:
+        if exchange.status == 503:
+            refused.append(1)
+
+    with ExitStack() as stack, mallory.meddling(EVENTS, after=after):
+        for _ in range(40):
+            stack.enter_context(greedy.followEvents(1))
+        wait_until(lambda: len(refused) >= 8)
+        modest.createContainer(b"").result(PATIENCE)
+        assert collect(modest, 1, 1) == [1]

@@ -1,43 +1,71 @@
-"""Attacks on public keys: whose they are, where they come from, and what a client does without them.
+"""Attacks on public keys: whose they are, when they end, and what a client does without them.
 
-Numbers and names are those of `catalogue`. Whatever the broker answers, keys are verified from the user
-id on, and nothing is wrapped or sent before they were.
+Attacks 1, 2, 4 to 7, 12, 47 and 63 of `catalogue`. Whatever the broker answers, keys are verified from the
+user id on, and nothing is wrapped or sent before they were.
 """
 
-from collections.abc import Callable
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, FileTrustStore, KeyRing
+from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing
 from scbroker.client.users import directory
-from scbroker.crypto.seal import DecryptionKey, wrap_key
-from scbroker.crypto.verify import labelled_hash
+from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
+from scbroker.crypto.verify import MLKEM_KEY_SIZE, labelled_hash
 from scbroker.records import canonical
 from scbroker.records.canonical import encode_object, user_id_of
-from scbroker.records.container_record import wrap_info
-from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_record
+from scbroker.records.container_record import parse_entry, parse_record, wrap_info
+from scbroker.records.key_record import ACTIVE, RETIRED, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
+from scbroker.wire import codec
+from scbroker.wire.codec import Message, SignedObject
+from scbroker.wire.containers import RecordRequest
+from scbroker.wire.users import KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, ROLLBACK, SUBSTITUTION, VIEW
-from tests.hostile_broker.served import governing_of, instead, wrapped_key
-from tests.kit.brokers import clock
+from tests.hostile_broker.protocol import (
+    DECRYPTION,
+    FAULT,
+    FORK,
+    INTEGRITY,
+    KEYS,
+    RECORD,
+    ROLLBACK,
+    SUBSTITUTION,
+    VIEW,
+)
+from tests.hostile_broker.served import governing_of, instead, opened, same, wrapped_key
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
+    MINUTE,
     OWNER,
+    READER,
+    WRITER,
+    Grant,
+    Grants,
     Step,
     Story,
     User,
+    authorized,
     chain_of,
+    closing,
     delete_user,
     deletion,
     key_records,
     rotate,
+    store,
+    storing,
 )
 
 
@@ -236,3 +264,390 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     for served, error in ((records_of(eve), SUBSTITUTION), (again.first_records(clock()), FORK)):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
         mallory.check_keys_refused(device, bob, served, error)
+
+
+# Keys that are missing, empty or of a kind that proves nothing. A client neither makes up what it was not
+# given nor trusts a key whose signatures anybody can make.
+
+
+def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every field of a message, and the first element of every list."""
+    inside = answer.items() if isinstance(answer, dict) else enumerate(answer[:1])
+    for name, value in inside:
+        yield (*path, name)
+        if isinstance(value, (dict, list)):
+            yield from places(value, (*path, name))
+
+
+def spoil(answer: Any, path: tuple[Any, ...], how: str) -> None:
+    """Takes a field away, or sets it to nil or to the emptiest value of its kind."""
+    *above, name = path
+    for step in above:
+        answer = answer[step]
+    if how == "absent":
+        del answer[name]
+    else:
+        answer[name] = None if how == "null" else type(answer[name])()
+
+
+def spoiled(answer: Message) -> Iterator[tuple[tuple[Any, ...], str, type[BrokerError]]]:
+    """Every field absent, null and empty, where that changes it, and the error that it deserves."""
+    plain = msgspec.msgpack.decode(codec.encode(answer))
+    for path in places(plain):
+        for how in ("absent", "null", "empty"):
+            edited = copy.deepcopy(plain)
+            spoil(edited, path, how)
+            if edited == plain:
+                continue
+            try:
+                codec.decode(type(answer), msgspec.msgpack.encode(edited))
+            except BrokerError.invalidArgumentError:
+                yield path, how, FAULT
+            else:
+                yield path, how, INTEGRITY
+
+
+# What a view needs not have: bodies between, departures, and recipients whose keys moved, where there are
+# none; how long the authors' chains are, which a client finds out by itself; which governing record is the
+# last, which the head says as well; and what it says of groups, where none is in the list.
+NEEDLESS = {
+    ("via",),
+    ("headMembership",),
+    ("groupChains",),
+    ("groups",),
+    ("groupRecipients",),
+    ("governing", 0, "membership"),
+    ("governing", 0, "standing"),
+    ("skipped",),
+    ("recipients",),
+    ("governing", 0, "accessList", "departures"),
+    ("keyChains",),
+    ("keyChains", 0),
+    ("keyChains", 0, "sequence"),
+    ("lastGoverning",),
+}
+
+
+@pytest.mark.long
+@attack(4, "empty key list")
+def test_no_missing_field_of_a_container_makes_a_client_read_or_write_without_it(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Each absent, null and empty. The first entry of the list is Alice's or Bob's."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER}, content=b"0", type="t")
+    story.tell(bob, story.follow(bob, content=b"truth", header=b"1"))
+    device = mallory.device_of(alice, bob)
+    with mallory.lying(VIEW, same) as told:
+        device.getContainer(story.uuid).result(PATIENCE)
+    tried = 0
+    for path, how, error in spoiled(told[0]):
+        if path in NEEDLESS and error is INTEGRITY:
+            continue
+        found = ROLLBACK if (path, how) == (("head",), "null") else error
+        needed_by_writers = path[0] not in ("content", "header", "wrap")
+        names = ("getContainer", *WRITES[:1] * needed_by_writers)
+        with mallory.editing(VIEW, partial(spoil, path=path, how=how)):
+            mallory.check_refused(device, story, found, *names)
+        tried += 1
+    assert tried > 60
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"
+
+
+@attack(4, "empty key list")
+def test_no_key_is_invented_for_a_container_whose_wrap_is_missing(mallory: Mallory) -> None:
+    """The wrap of a member is withheld: nothing is sealed, by nobody's key, and nothing is carried over."""
+    alice, bob = mallory.people(2)
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    device = mallory.device_of(alice, bob)
+    device.getContainer(story.uuid).result(PATIENCE)
+    both = [level(alice), level(bob, READER)]
+    for missing, error in (("null", DECRYPTION), ("absent", FAULT), ("empty", FAULT)):
+        with mallory.editing(VIEW, partial(spoil, path=("wrap",), how=missing)):
+            mallory.check_refused(device, story, error, *WRITES)
+            with mallory.refused(device, error) as attempt:
+                attempt(device.updateContainerAccessLevels(story.uuid, both))
+
+
+@attack(4, "empty key list")
+def test_no_missing_field_of_a_users_keys_makes_a_client_share_without_them(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    device = mallory.device_of(alice)
+    with mallory.lying(KEYS, same) as told:
+        mallory.device_of(alice, bob)
+    tried = 0
+    for path, how, error in spoiled(told[-1]):
+        found = FAULT if path in {("users",), ("users", 0), ("users", 0, "userId")} else error
+        with (
+            mallory.editing(KEYS, partial(spoil, path=path, how=how)),
+            mallory.refused(device, found) as attempt,
+        ):
+            attempt(device.getPublicKeys(bob.ring.userId))
+            attempt(device.createContainer(b"secret", accessLevels=[level(bob)]))
+        tried += 1
+    assert tried > 15
+    mallory.check_keys_refused(device, bob, records_of(bob)[:1], INTEGRITY)
+
+
+IDENTITY = b"\1" + bytes(31)
+
+
+# Every encoding of a point of small order, the last six not canonical.
+SMALL_ORDER = [
+    bytes.fromhex(text)
+    for text in (
+        "01" + "00" * 31,
+        "ec" + "ff" * 30 + "7f",
+        "00" * 32,
+        "00" * 31 + "80",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+        "01" + "00" * 30 + "80",
+        "ec" + "ff" * 31,
+        "ee" + "ff" * 30 + "7f",
+        "ee" + "ff" * 31,
+        "ed" + "ff" * 30 + "7f",
+        "ed" + "ff" * 31,
+    )
+]
+
+
+LOW_U = [bytes(32), IDENTITY, bytes.fromhex("ec" + "ff" * 30 + "7f"), b"\xff" * 32]
+
+
+class HollowKey(SigningKey):
+    """A signing key whose Ed25519 half is a point of small order, and needs no private key to sign."""
+
+    __slots__ = ()
+
+    def __init__(self, point: bytes) -> None:
+        super().__init__(random_bytes(32), random_bytes(32))
+        self.public = point + self.public[32:]
+
+    def sign(self, name: str, signed: bytes) -> bytes:
+        return IDENTITY + bytes(32) + super().sign(name, signed)[64:]
+
+
+class HollowDecryptionKey(DecryptionKey):
+    """An encryption key whose X25519 half agrees on zero with everybody."""
+
+    __slots__ = ()
+
+    def __init__(self, u: bytes) -> None:
+        super().__init__(random_bytes(64), random_bytes(32))
+        self.public = self.public[:MLKEM_KEY_SIZE] + u
+
+
+def with_key(ring: KeyRing, key: SigningKey | DecryptionKey, *, first: bool) -> KeyRing:
+    """The KeyRing with this key as the first of its type, or as one more."""
+    if isinstance(key, SigningKey):
+        return KeyRing(1, (key,) if first else (*ring.signing, key), ring.encryption)
+    return KeyRing(1, ring.signing, (key,) if first else (*ring.encryption, key))
+
+
+@pytest.mark.sampled
+@attack(7, "keys that verify everything")
+@pytest.mark.parametrize("place", ["first", "later"])
+def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain(
+    mallory: Mallory, place: str, alice: User, bob: User
+) -> None:
+    """The broker serves what it would never take: an accomplice's chain with such a key in it."""
+    device = mallory.device_of(alice)
+    hollow: Iterator[tuple[KeyType, SigningKey | DecryptionKey]] = itertools.chain(
+        ((KeyType.Signing, HollowKey(point)) for point in SMALL_ORDER),
+        ((KeyType.Encryption, HollowDecryptionKey(u)) for u in LOW_U),
+    )
+    for kind, key in hollow:
+        ring = with_key(bob.ring, key, first=place == "first")
+        if place == "first":
+            records = ring.first_records(clock())
+        else:
+            records = [*records_of(bob), *key_records(ring, chain_of(bob), Step(kind, 1))]
+        name = UserKeyRecords(
+            userId=str(ring.userId), keyRecords=list(map(SignedObject.of, records)), deleted=False
+        )
+        with (
+            mallory.answering(KEYS, KeyRecords(users=[name])),
+            mallory.refused(device, INTEGRITY) as attempt,
+        ):
+            attempt(device.getPublicKeys(ring.userId))
+            attempt(device.createContainer(b"x", accessLevels=[AccessLevel(ring.userId)]))
+
+
+# A thief of an encryption key that its user has replaced, with a broker that helps. The thief has every key
+# and every record of the time before; what is written from then on has to stay closed.
+
+
+SECRETS = "A password 1", "A passphrase 1"
+
+
+NEW_SECRETS = "A password 2", "A passphrase 2"
+
+
+def check_closed_to(thief: User, request: RecordRequest, old_key: bytes) -> None:
+    """What this record brought opens neither with the old container key nor with the thief's."""
+    with pytest.raises(DECRYPTION):
+        opened(request, old_key)
+    indices = {
+        entry.fingerprint: entry.keyIndex
+        for entry in (parse_entry(item.entry) for item in request.accessList or ())
+    }
+    assert indices[thief.name] == 1
+    with pytest.raises(DECRYPTION):
+        wrapped_key(request, thief)
+
+
+@pytest.mark.sampled
+@attack(63, "wrap for a replaced key")
+@pytest.mark.parametrize("field", ["content", "header"])
+def test_what_is_written_after_a_change_of_keys_opens_by_none_of_the_keys_before(
+    mallory: Mallory, bob: User, field: str
+) -> None:
+    """Bob has Upload alone, and his device has not heard of the change before."""
+    device = mallory.device()
+    device.register(*SECRETS).result(PATIENCE)
+    thief = mallory.accomplice(device.getKeyRing().result(PATIENCE))
+    his = mallory.device_of(bob, thief)
+    levels = [level(thief), level(bob, WRITER)]
+    made = device.createContainer(b"before", accessLevels=levels).result(PATIENCE)
+    old_key = wrapped_key(mallory.sent_record(), thief)
+    his.getContainer(made.id).result(PATIENCE)
+    device.changeCredentials(*NEW_SECRETS, compromised=True).result(PATIENCE)
+    if field == "content":
+        his.updateContainerContent(made.id, b"secret").result(PATIENCE)
+        check_closed_to(thief, mallory.sent_record(), old_key)
+    else:
+        his.updateContainerHeader(made.id, "secret").result(PATIENCE)
+        assert parse_record(mallory.sent_record().record.body).changes_access
+    assert device.getContainer(made.id).result(PATIENCE).access == made.access
+    count = len(mallory.heard)
+    his.updateContainerContent(made.id, b"secret again").result(PATIENCE)
+    assert mallory.sent_record().accessList is None, "one renewal is enough"
+    assert mallory.since(count) == [VIEW, RECORD], "and no keys are looked up"
+
+
+@attack(63, "wrap for a replaced key")
+def test_a_device_that_knows_the_new_key_renews_whatever_the_broker_says(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    his = mallory.device_of(bob, alice)
+    rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
+    his.getPublicKeys(alice.ring.userId).result(PATIENCE)
+    count = len(mallory.heard)
+    with mallory.lying(VIEW, instead(recipients=[])):
+        his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    assert mallory.since(count).count(RECORD) == 1
+    check_closed_to(alice, mallory.sent_record(), story.key)
+
+
+@attack(63, "wrap for a replaced key")
+def test_the_broker_takes_nothing_new_under_a_key_that_is_wrapped_to_a_replaced_one(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """A member with Upload alone may renew for this reason; a record that seals nothing new is taken."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER}, header=b"{}")
+    story.tell(bob, story.follow(bob, content=b"before"))
+    alices = rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
+    changes: list[dict[str, Any]] = [{"content": b"secret"}, {"header": b'"secret"'}]
+    for change in changes:
+        story.send(bob, story.follow(bob, **change)).expect(409, "stale-keys")
+    stale: Grants = {alice: Grant(OWNER, key_index=0), bob: WRITER}
+    story.send(bob, story.follow(bob, grants=stale)).expect(422, "rejected")
+    story.tell(bob, story.follow(bob, content=None))
+    moved = [(item.userId, item.sequence) for item in bob.view(story, "recipients=1").recipients]
+    assert moved == [(alice.id, 3)]
+    story.tell(bob, story.follow(bob, grants={alices: OWNER, bob: WRITER}, content=b"secret"))
+    assert bob.view(story, "recipients=1").recipients == []
+    story.send(bob, story.follow(bob, grants={alices: OWNER, bob: WRITER})).expect(422, "rejected")
+
+
+@pytest.mark.sampled
+@attack(63, "wrap for a replaced key")
+@pytest.mark.parametrize("index", [1, 255])
+def test_a_list_that_names_a_key_which_does_not_exist_is_refused_by_who_knows_its_user(
+    mallory: Mallory, index: int, alice: User, bob: User, carol: User
+) -> None:
+    """Bob, with Upload alone, and the broker would make a reason to renew, and shut Alice out."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: WRITER})
+    fresh, marked, hers = (mallory.device_of(user, alice, bob) for user in (carol, carol, alice))
+    for device in (marked, hers):
+        device.getContainerMetadata(story.uuid).result(PATIENCE)
+    grants: Grants = {alice: Grant(OWNER, key_index=index), bob: WRITER, carol: WRITER}
+    mallory.force(story, bob, story.follow(bob, grants=grants), 409, "stale-keys")
+    for device in (fresh, marked, hers):
+        mallory.check_refused(device, story, INTEGRITY)
+    everybody = [level(alice), level(bob, WRITER), level(carol, WRITER)]
+    hers.updateContainer(story.uuid, b"anew", None, everybody, None).result(PATIENCE)
+    for device in (fresh, marked, hers):
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"anew"
+
+
+# Clocks of brokers that differ, or that are set back. The broker is started again with another clock, in
+# place of a second broker on the same database.
+
+
+SECOND = 1_000_000
+
+
+@contextmanager
+def at(broker: BrokerProcess, ring: KeyRing) -> Iterator[User]:
+    """The user with a session, as long as the broker has its present clock."""
+    with Wire(broker) as wire:
+        yield User(ring, wire.log_in(ring))
+
+
+def change_clock(broker: BrokerProcess, ahead: int) -> None:
+    broker.stop()
+    broker.clock_ahead = ahead
+    broker.start()
+
+
+def retire(user: User, time: int) -> Answer:
+    """The broker's answer to further signing keys and the retirement of the first, dated so."""
+    ring = user.ring.next(user.ring.generation + 1, fresh=True)
+    steps = Step(KeyType.Signing, 1), Step(KeyType.Signing, 0, RETIRED, time)
+    records = key_records(KeyRing(ring.generation, ring.signing, user.ring.encryption),
+                          chain_of(user), *steps)  # fmt: skip
+    return store(user, authorized(user, storing(user, keyRecords=records)))
+
+
+@pytest.mark.long
+@attack(47, "record after its key's retirement")
+def test_brokers_whose_clocks_differ_by_a_minute_take_no_retirement_before_a_record(
+    tmp_path: Path,
+) -> None:
+    """Bob dates a record as late, and its key's retirement as early, as the two brokers allow."""
+    with BrokerProcess(tmp_path) as broker:
+        alice, bob = broker.new_user(), broker.new_user()
+        change_clock(broker, 60)
+        with at(broker, alice) as owner, at(broker, bob) as writer:
+            story = Story(owner).created({owner: OWNER, writer: WRITER})
+            late = story.follow(writer, content=b"late", time=clock() + 60 * SECOND + 299 * SECOND)
+            story.tell(writer, late)
+        change_clock(broker, 0)
+        with at(broker, alice) as owner, at(broker, bob) as writer:
+            for ahead in (301, 359, 415):
+                retire(writer, clock() + ahead * SECOND).expect(422, "clock")
+            retire(writer, clock() + 425 * SECOND).expect(204)
+            key = chain_of(writer).keys[KeyType.Signing, 0]
+            assert key.is_good_at(story.head.time + MINUTE)
+            story.tell(owner, story.follow(owner, tombstone=True, time=story.head.time))
+
+
+@pytest.mark.long
+@attack(47, "record after its key's retirement")
+def test_after_a_clock_was_set_back_no_key_is_retired_before_what_it_signed(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        bob = broker.new_user()
+        change_clock(broker, 15 * 60)
+        with at(broker, bob) as writer:
+            Story(writer).created(time=clock() + 15 * MINUTE)
+        change_clock(broker, 0)
+        with at(broker, bob) as writer:
+            before = chain_of(writer)
+            retire(writer, clock() + 10 * MINUTE).expect(422, "clock")
+            delete_user(writer, deletion(writer, closing(writer))).expect(422, "clock")
+            assert chain_of(writer).records == before.records

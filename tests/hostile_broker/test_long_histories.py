@@ -1,31 +1,69 @@
-"""Attacks with histories that are too long to be judged at once: members append records, authors append keys.
+"""Attacks with histories and answers that are too long, and with numbers that leave a device stuck.
 
-Attack 48 of `catalogue`. A broker chooses where a page ends, so pages of one record stand for pages of 2 MiB.
+Attacks 40, 48, 49 and 176 of `catalogue`. A broker chooses where a page ends, so pages of one record stand
+for pages of 2 MiB.
 """
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError
+from scbroker import BrokerError, ContainerEventType, Head, ServerProvider
 from scbroker.client.containers import fetching, history
 from scbroker.client.core.judging import Mark
 from scbroker.client.users import directory
+from scbroker.records.canonical import encode_object
+from scbroker.records.container_record import ContainerRecord, Link, parse_record
+from scbroker.server.broker import Broker, Call
+from scbroker.server.containers import views
+from scbroker.server.groups import proofs
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from tests.hostile_broker.accomplices import NO_LIST, Mallory, marks
+from scbroker.wire.containers import (
+    MAX_GOVERNING,
+    MAX_GOVERNING_WITHOUT_DELETE,
+    MAX_SKIPPED,
+    Bodies,
+    GoverningQuery,
+    GoverningView,
+    SignedRecord,
+    ViewQuery,
+)
+from scbroker.wire.events import Events
+from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, level, marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import VIEW
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import BODIES, EVENTS, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
+from tests.hostile_broker.test_event_log import log_of_five, reads
+from tests.kit.beside import beside
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.groups import SHARER, Group
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, Story, User, leave
+from tests.kit.writers import (
+    OWNER,
+    WRITER,
+    Story,
+    User,
+    authorized,
+    chain_of,
+    leave,
+    renewed,
+    session_of,
+    store,
+    storing,
+)
 
-all_mount(__name__, 48, "history flooded")
+flooding = attack(48, "history flooded")
+
 
 GOVERNING: Final = "GET /v1/containers/{containerId}/governing"
+
+
 LABELS: Final = OWNER & ~Level.Delete & ~Level.ModifyAccess
 
 
@@ -64,6 +102,7 @@ def mark_of(mallory: Any, story: Story) -> Mark | None:
     return None if stored is None else Mark.decode(stored)
 
 
+@flooding
 @pytest.mark.long
 def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_who_did_it(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -90,6 +129,7 @@ def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_w
         fresh.deleteContainer(story.uuid).result(PATIENCE)
 
 
+@flooding
 @pytest.mark.long
 @pytest.mark.parametrize("reader", ["alice", "carol"])
 def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
@@ -116,6 +156,7 @@ def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"last"
 
 
+@flooding
 def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +174,7 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     assert shown == ["4"]
 
 
+@flooding
 @pytest.mark.long
 def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
@@ -149,3 +191,364 @@ def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
     found = device.getContainer(story.uuid).result(PATIENCE)
     assert [str(each.userId) for each in found.access or ()] == [alice.id]
     device.deleteContainer(story.uuid).result(PATIENCE)
+
+
+# Answers that never end, each of them quick: no timeout ends what is always answered in time.
+
+
+endless_reading = attack(40, "parser ambiguity and bombs")
+
+
+FAR: Final = 2**53 - 1
+
+
+_ENOUGH: Final = 5
+
+
+def head_at(story: Story, signer: User, version: int) -> SignedRecord:
+    """Return a record of this version, signed by this user, whose parent does not exist."""
+    forged = story.follow(signer)
+    return story.altered(signer, forged, version=version, parent=bytes(32)).record
+
+
+def bodies(story: Story, head: ContainerRecord, *, governing: bool) -> Iterator[bytes]:
+    """Yield bodies that lead to this head, linked by hashes; if `governing`, each changes the type."""
+    record, old = story.head, story.governing
+    assert old.governing is not None
+    digests = (replace(old.governing, type=n.to_bytes(32)) for n in itertools.count())
+    for version in range(story.head.version + 1, head.version):
+        link = Link(old.version, story.hash(old))
+        record = replace(head, version=version, parent=story.hash(record), link=link)
+        if governing:
+            record = old = replace(record, governing=next(digests))
+        yield encode_object(record)
+
+
+@contextmanager
+def endless(
+    mallory: Mallory,
+    story: Story,
+    head: SignedRecord,
+    *,
+    at_once: int = MAX_SKIPPED,
+    governing: bool = False,
+) -> Iterator[list[int]]:
+    """The container has this head, and pages of bodies lead to it; gives where they began.
+
+    After a few pages there is no more, so that no test is endless.
+    """
+    made = bodies(story, parse_record(head.body), governing=governing)
+    asked: list[int] = []
+
+    def answer(exchange: Exchange) -> None:
+        asked.append(int(exchange.query.partition("from=")[2].partition("&")[0]))
+        page = list(itertools.islice(made, at_once if len(asked) < _ENOUGH else 0))
+        exchange.invent(Bodies(bodies=page))
+
+    with (
+        mallory.lying(VIEW, instead(head=head, skipped=[])),
+        mallory.meddling(BODIES, before=answer),
+    ):
+        yield asked
+
+
+def read_before(mallory: Mallory, alice: User, bob: User) -> tuple[Story, ServerProvider]:
+    """A container of two owners, and a device of Alice's that has read it."""
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    device = mallory.device_of(alice, bob)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+    return story, device
+
+
+@endless_reading
+@pytest.mark.sampled
+@pytest.mark.parametrize("level", [OWNER, NO_LIST], ids=["all", "no list"])
+def test_nothing_is_fetched_that_leads_to_a_head_which_no_member_signed(
+    mallory: Mallory, level: int, alice: User, bob: User, carol: User, eve: User
+) -> None:
+    """The broker's own users are no members either: anybody can register."""
+    story = Story(bob).created({bob: OWNER, alice: level, carol: Level.Download})
+    device = mallory.device_of(alice, bob, carol, eve)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+    strangers = [head_at(story, user, FAR) for user in (eve, carol)]
+    garbage = replace(head_at(story, bob, FAR), signature=strangers[0].signature)
+    for head in (*strangers, garbage):
+        with endless(mallory, story, head) as asked:
+            mallory.check_refused(device, story, INTEGRITY)
+        assert asked == []
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+
+
+@endless_reading
+def test_a_head_that_a_member_signed_for_a_version_out_of_reach_is_too_far(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story, device = read_before(mallory, alice, bob)
+    head = head_at(story, bob, FAR)
+    with endless(mallory, story, head) as asked:
+        mallory.check_refused(device, story, BrokerError.tooLargeError)
+        assert asked == []
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+
+
+@endless_reading
+def test_governing_records_among_bodies_that_are_not_judged_end_it_at_the_first(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Each would be kept until the end, when it is found that none of them was served as governing."""
+    story, device = read_before(mallory, alice, bob)
+    head = head_at(story, bob, 500_000)
+    with endless(mallory, story, head, governing=True) as asked:
+        mallory.check_refused(device, story, INTEGRITY, "getContainer")
+        assert asked == [2]
+
+
+@endless_reading
+def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story, device = read_before(mallory, alice, bob)
+    head = head_at(story, bob, 500_000)
+    with endless(mallory, story, head, at_once=1) as asked:
+        mallory.check_refused(device, story, FORK, "getContainer")
+        assert asked == [2]
+
+
+# Numbers that no honest broker reaches. What is not verified is not kept. From what a broker and a member
+# made the device verify, the user gets away by an explicit act, after looking at both heads.
+
+
+getting_stuck = attack(49, "device stuck by one answer")
+
+
+NEAR: Final = 1_000_000
+
+
+REFUSALS: Final = BrokerError.eventsExpiredError, INTEGRITY, BrokerError.brokerFaultError
+
+
+def lying_ends(**fields: Any) -> Any:
+    return lambda log: replace(log, **fields)
+
+
+@getting_stuck
+@pytest.mark.sampled
+@pytest.mark.parametrize("known", [False, True], ids=["fresh", "known"])
+@pytest.mark.parametrize("far", [NEAR, FAR], ids=["near", "far"])
+def test_no_end_of_the_log_that_a_broker_names_once_keeps_a_device_from_an_honest_one(
+    mallory: Mallory, known: bool, far: int
+) -> None:
+    """In filtered answers, in refused ones, and in those that name the next id alone."""
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    if known:
+        assert reads(device) == [1, 2, 3, 4, 5]
+    before = marks(device)
+    ends = {"firstId": far, "lastId": far, "events": [], "droppedDigest": b"d" * 32}
+    attempts: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"eventType": ContainerEventType.Deleted}, {"lastId": far}),
+        ({"containerId": story.uuid}, {"lastId": far}),
+        ({"containerType": "letter", "startId": 2}, ends),
+        ({"startId": 1}, ends),
+        ({"startId": 6}, ends),
+        ({"startId": far}, {"lastId": far - 1, "events": []}),
+        ({}, {"lastId": far}),
+        ({}, {"firstId": far, "lastId": far}),
+    ]
+    for criteria, lie in attempts:
+        with mallory.lying(EVENTS, lying_ends(**lie)), suppress(*REFUSALS):
+            reads(device, **criteria)
+        assert marks(device) == before
+    assert reads(device) == [1, 2, 3, 4, 5]
+    assert reads(device, eventType=ContainerEventType.Added) == [1]
+
+
+@getting_stuck
+def test_events_that_a_broker_invented_are_left_by_accepting_the_end_that_an_honest_one_serves(
+    mallory: Mallory,
+) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+
+    def longer(log: Events) -> Events:
+        invented = [replace(log.events[-1], id=number) for number in (6, 7)]
+        return replace(log, events=[*log.events, *invented], lastId=7)
+
+    with mallory.lying(EVENTS, longer):
+        assert len(reads(device)) == 7
+    with mallory.refused(device, ROLLBACK) as attempt:
+        error = attempt(device.getEvents())
+        attempt(device.getEvents(startId=8))
+    assert "resetEventMark" in str(error)
+    before = marks(device)
+    heads = device.resetEventMark().result(PATIENCE)
+    assert heads.stored is not None
+    assert (heads.stored.version, heads.served.version) == (7, 5)
+    for wrong in (heads.stored, Head(5, bytes(32)), Head(4, heads.served.hash)):
+        with pytest.raises(BrokerError.conflictError):
+            device.resetEventMark(wrong).result(PATIENCE)
+    assert marks(device) == before
+    story.tell(alice, story.follow(alice, content=b"6"))  # meanwhile it has grown
+    assert device.resetEventMark(accept=heads.served).result(PATIENCE) == heads
+    assert reads(device) == [1, 2, 3, 4, 5, 6]
+
+
+def stuck(mallory: Mallory, alice: User, bob: User) -> tuple[Story, ServerProvider]:
+    """A device of Alice's that was fresh when Bob and the broker showed it the last possible version."""
+    story = Story(alice).created({alice: OWNER, bob: OWNER})
+    device = mallory.device_of(alice, bob)
+    with mallory.lying(VIEW, instead(head=head_at(story, bob, FAR))):
+        assert device.getContainerMetadata(story.uuid).result(PATIENCE).version == FAR
+        for name in ("updateContainerHeader", "deleteContainer"):
+            with pytest.raises(BrokerError.tooLargeError, match="resetContainerMark"):
+                OPERATIONS[name](device, story.uuid).result(PATIENCE)
+    with mallory.refused(device, ROLLBACK) as attempt:
+        error = attempt(device.getContainer(story.uuid))
+    assert "resetContainerMark" in str(error)
+    return story, device
+
+
+@getting_stuck
+def test_a_head_of_the_last_version_is_left_by_accepting_the_one_that_an_honest_broker_serves(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story, device = stuck(mallory, alice, bob)
+    before = marks(device)
+    heads = device.resetContainerMark(story.uuid).result(PATIENCE)
+    assert heads.stored is not None
+    assert heads.stored.version == FAR
+    assert heads.served == Head(1, story.hash(story.head))
+    assert marks(device) == before, "looking changes nothing"
+    accepted = device.resetContainerMark(story.uuid, accept=heads.served).result(PATIENCE)
+    assert accepted == heads
+    assert marks(device) != before
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+    assert device.updateContainerHeader(story.uuid, "h").result(PATIENCE).version == 2
+
+
+@getting_stuck
+def test_nothing_is_accepted_but_the_very_head_that_is_served_and_valid(
+    mallory: Mallory, alice: User, bob: User, eve: User
+) -> None:
+    story, device = stuck(mallory, alice, bob)
+    device.getPublicKeys(eve.ring.userId).result(PATIENCE)
+    before = marks(device)
+    heads = device.resetContainerMark(story.uuid).result(PATIENCE)
+    assert heads.stored is not None
+    for wrong in (heads.stored, Head(1, bytes(32)), Head(2, heads.served.hash)):
+        with pytest.raises(BrokerError.conflictError):
+            device.resetContainerMark(story.uuid, wrong).result(PATIENCE)
+    with mallory.lying(VIEW, instead(head=head_at(story, eve, 3))), pytest.raises(INTEGRITY):
+        device.resetContainerMark(story.uuid, heads.served).result(PATIENCE)
+    assert marks(device) == before
+
+
+# What an honest broker keeps members from doing to the others.
+
+
+KEEPER = WRITER | Level.ModifyType
+
+
+def set_governing_bytes(mallory: Mallory, story: Story, size: int) -> None:
+    """As if so many bytes of governing records came before."""
+    mallory.query("UPDATE containers SET governing_bytes = ? WHERE id = ?", size, story.id)
+
+
+def governing_bytes(mallory: Mallory, story: Story) -> int:
+    [(size,)] = mallory.query("SELECT governing_bytes FROM containers WHERE id = ?", story.id)
+    return int(size)
+
+
+@pytest.mark.long
+@attack(48, "history flooded")
+def test_a_member_without_delete_cannot_use_up_what_the_owner_needs(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Bob changes the type until he is stopped; the owner still changes access, writes and deletes."""
+    story = Story(alice).created({alice: OWNER, bob: KEEPER, carol: OWNER & ~Level.Delete})
+    device = mallory.victim(alice, story, marked=True)
+    set_governing_bytes(mallory, story, MAX_GOVERNING_WITHOUT_DELETE - 10_000)
+    for text in ("one", "two"):
+        story.tell(bob, story.follow(bob, type=text))
+    assert governing_bytes(mallory, story) <= MAX_GOVERNING_WITHOUT_DELETE
+    story.send(bob, story.follow(bob, type="three")).expect(413, "too-large")
+    manager = story.follow(carol, grants={alice: OWNER, bob: KEEPER, carol: OWNER & ~Level.Delete})
+    story.send(carol, manager).expect(413, "too-large")
+    story.tell(bob, story.follow(bob, content=b"what does not govern is not bounded"))
+    device.updateContainerType(story.uuid, "of the owner").result(PATIENCE)
+    device.updateContainerAccessLevels(story.uuid, [level(alice)]).result(PATIENCE)
+    set_governing_bytes(mallory, story, MAX_GOVERNING)
+    device.updateContainerContent(story.uuid, b"written").result(PATIENCE)
+    with pytest.raises(BrokerError.tooLargeError):
+        device.updateContainerType(story.uuid, "too much").result(PATIENCE)
+    device.deleteContainer(story.uuid).result(PATIENCE)
+
+
+@attack(48, "history flooded")
+def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User, bob: User) -> None:
+    """Governing records with their signatures, and an entry as its hash and at most 256 bytes."""
+    story = Story(alice).created({alice: OWNER, bob: KEEPER})
+    story.tell(bob, story.follow(bob, type="one"))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: WRITER}))
+    story.tell(bob, story.follow(bob, content=b"does not govern"))
+    views = alice.view(story).governing
+    records = sum(len(view.record.body) + len(view.record.signature) for view in views)
+    entries = sum(len(view.accessList.disclosed) for view in views if view.accessList is not None)
+    assert (len(views), entries) == (3, 4)
+    assert governing_bytes(mallory, story) == records + 288 * entries
+
+
+@pytest.mark.long
+@attack(48, "history flooded")
+@pytest.mark.parametrize("changes", [2, 0])
+def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(
+    tmp_path: Path, changes: int
+) -> None:
+    """Readers verify the chain of every author, however long it is. A change of keys adds four records, and
+    two at once add six."""
+    with BrokerProcess(tmp_path, max_key_records=4 * changes + 5) as broker, Wire(broker) as wire:
+        ring = broker.new_user()
+        alice = User(ring, wire.log_in(ring))
+        for _ in range(changes):
+            new, records = renewed(alice)
+            store(alice, authorized(alice, storing(alice, keyRecords=records))).expect(204)
+            alice = new
+        ring = alice.ring
+        for _ in range(2):
+            ring = ring.next(ring.generation + 1, fresh=True)
+        records = ring.next_records(chain_of(alice), clock())
+        answer = store(alice, authorized(alice, storing(alice, keyRecords=records)))
+        assert int(answer.expect(429, "throttled").headers["retry-after"]) > 29 * 86_400
+        store(alice, authorized(alice, storing(alice))).expect(204)
+
+
+@attack(176, "costly proofs of membership")
+def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
+    mallory: Mallory, alice: User, bob: User, carol: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record is made at another version of the group; what is left out comes with the next page."""
+    team = Group(alice).created({alice: SHARER, bob: SHARER})
+    story = Story(alice).created({alice: OWNER, carol: OWNER, team: OWNER})
+    for number in range(6):
+        team.tell(alice, team.follow(alice, name=str(number)))
+        story.tell(bob, story.follow(bob, type=str(number), via=team))
+    whole = carol.view(story).governing
+    monkeypatch.setattr(proofs, "_MOST_LEAVES", 4)
+    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    call = Call("tests", "", {"containerId": story.id}, session_of(carol))
+
+    async def pages(broker: Broker) -> list[list[GoverningView]]:
+        found = [(await views.view(broker, call, ViewQuery())).governing]
+        while (count := sum(map(len, found))) < len(whole):
+            query = GoverningQuery(from_=count + 1, to=len(whole))
+            found.append((await views.governing_page(broker, call, query)).governing)
+        return found
+
+    cut = beside(mallory.behind, pages)
+    assert [len(each) for each in cut] == [4, 3]
+    assert [each.record for page in cut for each in page] == [each.record for each in whole]
+    assert len(beside(mallory.behind, pages)) == 1, "the proofs are in memory now"
+    two = [(story.id, ViewQuery())] * 2
+    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    read = beside(mallory.behind, lambda b: b.database.read(lambda c: views.views_of(c, call, two)))
+    assert len(read) == 1

@@ -1,6 +1,6 @@
 """Attacks on what is shown beside the content: of what kind and size it is, from when, and whose.
 
-Attacks 20 and 22 of `catalogue`.
+Attacks 20, 22, 51 and 58 of `catalogue`.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import Container, SecuredContainer
+from scbroker import BrokerError, Container, SecuredContainer
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import LABEL, Via, bare_body, parse_record
+from scbroker.server.broker import Broker, Call
+from scbroker.server.containers import views
+from scbroker.server.events import log
 from scbroker.types import Metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import ContainerView, ListView, RecordReceipt, SignedRecord, TypeText
+from scbroker.wire.containers import (
+    ContainerView,
+    ListView,
+    RecordReceipt,
+    SignedRecord,
+    TypeText,
+    ViewQuery,
+)
 from scbroker.wire.users import SESSION_LABEL
 from tests.hostile_broker.accomplices import (
     READS,
@@ -25,14 +35,16 @@ from tests.hostile_broker.accomplices import (
     Cast,
     Mallory,
     fresh_and_marked,
+    level,
     verified_marks,
 )
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD
+from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import always, content_of, entries_of, relisted, with_list
+from tests.kit.beside import beside
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, WRITER, Story, User
+from tests.kit.writers import OWNER, READER, WRITER, Story, User, session_of
 
 
 def flipped(data: bytes | None, at: int = -1) -> bytes:
@@ -81,9 +93,17 @@ LIES: dict[str, Callable[[User, ContainerView], ContainerView]] = {
     "modifiedVia": lambda eve, view: with_head(view, via=Via(eve.name, 0, 1, bytes(32))),
     "type": lambda _, view: replace(view, type=TypeText(salt=bytes(32), type="other")),
 }
+
+
 OF_THE_BEGINNING = {"createdAt", "createdBy"}
+
+
 """A device with a mark knows another beginning."""
+
+
 OF_THE_CHAIN = set(LIES) - {"type"}
+
+
 """The other fields are looked at after the chain was verified and marked."""
 
 
@@ -214,3 +234,62 @@ def test_no_container_is_shown_in_the_place_of_another_or_to_who_is_not_in_its_l
     other = alice.view(given, "header=1&content=1")
     mallory.check_lie_refused(device, own, always(other), INTEGRITY, *READS, *WRITES)
     mallory.check_refused(device, kept, INTEGRITY, *READS, *WRITES)
+
+
+# What other users list: types of containers, and who fetched what.
+
+
+UNPRINTABLE = {
+    "a line feed at the end": "note\n",
+    "C0": "no\x1b[2Jte",
+    "C1": "no\x9b2Jte",
+    "an override of direction": "no\u202ete",
+    "a line separator": "no\u2028te",
+}
+
+
+unprintable = pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTABLE)
+
+
+@pytest.mark.sampled
+@attack(58, "control characters in types")
+@unprintable
+def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
+    mallory: Mallory, text: str, alice: User, bob: User
+) -> None:
+    """Neither with this program, nor with another one at an honest broker, nor past the broker."""
+    device, his = mallory.device_of(alice), mallory.device_of(bob)
+    story = Story(bob).created({alice: OWNER, bob: OWNER}, type="note")
+    count = len(mallory.heard)
+    for make in (
+        lambda: his.createContainer(b"", accessLevels=[level(bob)], type=text),
+        lambda: his.updateContainerType(story.uuid, text),
+    ):
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"type must be printable"):
+            make().result(PATIENCE)
+    assert mallory.since(count) == []
+    forged = story.follow(bob, type=text)
+    mallory.force(story, bob, forged, 400, "invalid")
+    mallory.check_refused(device, story, FAULT)
+
+
+@attack(51, "fetch hidden from the members")
+def test_the_list_in_force_decides_who_hears_of_a_fetch(
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
+) -> None:
+    """Bob's device has no mark, and the page that it gets ends at the list that has Bob alone."""
+    story = Story(bob).created({bob: OWNER})
+    story.tell(bob, story.follow(bob, grants={alice: OWNER, bob: OWNER}))
+    monkeypatch.setattr("scbroker.wire.containers.PAGE_BYTES", 1)
+    call = Call("tests", "", {"containerId": story.id}, session_of(bob))
+
+    async def read(broker: Broker) -> None:
+        view = await views.view(broker, call, ViewQuery(header=1, content=1))
+        assert len(view.governing) == 1
+        await log.record_accesses(broker)
+
+    beside(mallory.behind, read)
+    fetched = [event for event in alice.events() if event.eventType == "Accessed"]
+    assert [(event.containerId, event.relatedUserId) for event in fetched] == [
+        (str(story.uuid), bob.id)
+    ]

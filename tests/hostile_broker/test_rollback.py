@@ -1,24 +1,28 @@
 """Attacks with old states and with two histories of one container: everything served was valid once.
 
-Attack 21 of `catalogue`. A device that has seen a state takes no older one and no other, whatever it is
-asked to do, also once it was started again; a fresh device gets one history that is consistent.
+Attacks 15 and 21 of `catalogue`. A device that has seen a state takes no older one and no other, whatever
+it is asked to do, also once it was started again.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from scbroker import BrokerError
+from scbroker.crypto.seal import wrap_key
+from scbroker.records.container_record import wrap_info
+from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import Bodies
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory
-from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, ROLLBACK, VIEW
-from tests.hostile_broker.served import instead
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import BODIES, DECRYPTION, FORK, INTEGRITY, ROLLBACK, VIEW
+from tests.hostile_broker.served import governing_of, instead, with_wrap
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, READER, WRITER, Story, User
 
-all_mount(__name__, 21, "rollback and fork")
+rolling_back = attack(21, "rollback and fork")
 
 
 def of_four_versions(alice: User, bob: User, carol: User) -> Story:
@@ -31,6 +35,7 @@ def of_four_versions(alice: User, bob: User, carol: User) -> Story:
     return story
 
 
+@rolling_back
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_no_older_state_is_taken_by_any_operation_of_a_device_that_was_started_again(
@@ -60,6 +65,7 @@ BRANCHES: dict[str, Callable[[Story, User], dict[str, Any]]] = {
 }
 
 
+@rolling_back
 @pytest.mark.long
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started_again(
@@ -97,6 +103,7 @@ def once(bodies: list[bytes]) -> Callable[[Any], Bodies]:
     return lambda _: Bodies(bodies=next(pages, []))
 
 
+@rolling_back
 @pytest.mark.sampled
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, page: str) -> None:
@@ -119,3 +126,45 @@ def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, p
                 mallory.check_refused(device, story, error, "getContainer")
             # The true pages do.
             assert device.getContainerContent(story.uuid).result(PATIENCE) == b"5"
+
+
+# Different things for different members, all of them signed: two keys for one container, a second beginning,
+# an old part brought back.
+
+
+splitting = attack(15, "split view by the sender")
+
+
+TYPIST = WRITER | Level.ModifyType
+
+
+@splitting
+def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_nothing_under_it(
+    mallory: Mallory, alice: User, bob: User, eve: User
+) -> None:
+    """Nothing is sealed in the container yet: the commitment alone tells Bob."""
+    story = Story(eve)
+    request = story.begin({eve: OWNER, alice: READER, bob: WRITER}, content=None)
+    info = wrap_info(story.id, governing_of(request), bob.name, 0)
+    other = wrap_key(bob.ring.encryption[0].public, info, bytes(32))
+    story.tell(eve, with_wrap(story, eve, request, bob, other))
+    hers, his = mallory.device_of(alice, eve), mallory.device_of(bob, eve)
+    assert hers.getContainer(story.uuid).result(PATIENCE).content is None
+    with suppress(INTEGRITY):  # the chain itself is right, and is marked
+        his.getContainer(story.uuid).result(PATIENCE)
+    mallory.check_refused(his, story, INTEGRITY, "getContainer", "getContainerMetadata")
+    mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
+
+
+@splitting
+def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
+    """Bob may change the type, and puts Alice's first content back beside it, as if it had stayed."""
+    alice, bob, carol = mallory.people(3)
+    story = Story(alice).created({alice: OWNER, bob: TYPIST, carol: READER}, content=b"old")
+    stale = story.head.content
+    story.tell(alice, story.follow(alice, content=b"new"))
+    devices = [mallory.restarted_device_of(user, story) for user in (alice, carol)]
+    forged = story.altered(bob, story.follow(bob, type="t"), content=stale)
+    mallory.force(story, bob, forged, 422, "rejected")
+    for device in devices:
+        mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")

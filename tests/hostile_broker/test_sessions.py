@@ -1,16 +1,22 @@
-"""Attacks on log-ins and tokens: what a broker gets signed, what a thief of a token gets.
+"""Attacks on log-ins and tokens: what a broker gets signed, what a thief of a token gets, where tokens go.
 
-Attacks 35 and 36 of `catalogue`. A client signs what it built itself, for the address that it was given;
-a token goes to that address alone, in its header alone, and for an hour.
+Attacks 35, 36, 52 and 53 of `catalogue`. A client signs what it built itself, for the address that it was
+given; a token goes to that address alone, in its header alone, and for an hour.
 """
 
 import base64
-from typing import Any
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
+import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, ServerProvider
+from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
+from scbroker.crypto.seal import random_bytes
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
@@ -19,17 +25,20 @@ from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
+from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
     Story,
     User,
     chain_of,
+    closing,
     delete_key_file,
     delete_user,
     deletion,
     ordered,
+    rotate,
     storing,
 )
 
@@ -239,3 +248,168 @@ def test_a_stolen_token_changes_nothing_without_a_key(mallory: Mallory) -> None:
             thief.wire.call("PUT", "/v1/key-file", message).expect(401, "challenge")
             assert delete_user(alice, order).status == 401
     assert alice.view(story).head is None
+
+
+# A client knows one address, that of its own configuration, and asks no other.
+
+
+stealing = attack(36, "stolen token")
+
+
+STATUSES: Final = (301, 302, 303, 307, 308)
+
+
+@stealing
+@pytest.mark.parametrize("status", STATUSES)
+def test_no_redirect_is_followed_on_a_connection(status: int) -> None:
+    with BadBroker([http(200)]) as other:
+        location = b"Location: %s/v1/elsewhere\r\n" % other.url.encode()
+        with (
+            BadBroker([http(status, headers=PROTOCOL + location)]) as broker,
+            ServerProvider(uuid.uuid4(), broker.url, "d", trustStore=MemoryTrustStore()) as device,
+        ):
+            with pytest.raises(FAULT):
+                device.getReminder(uuid.uuid4()).result(PATIENCE)
+            assert len(broker.requests) == 1
+        assert other.requests == []
+
+
+# The broker's time, taken by log-ins and deletions that it refuses.
+
+
+costing = attack(53, "costly log-ins")
+
+
+SPOIL = "UPDATE key_records SET signature = ? WHERE user_id = ? AND sequence = 1"
+
+
+@pytest.fixture
+def stranger(mallory: Mallory) -> Iterator[Wire]:
+    with Wire(mallory.behind) as wire:
+        yield wire
+
+
+def forged(stranger: Wire, ring: KeyRing, nonce: bytes | None = None) -> SessionRequest:
+    """A statement in a user's name that somebody else signed."""
+    other = stranger.log_in_request(KeyRing.generate())
+    return replace(stranger.log_in_request(ring, nonce), signature=other.signature)
+
+
+@costing
+def test_neither_a_log_in_nor_a_refused_deletion_verifies_the_stored_chain(
+    mallory: Mallory, stranger: Wire
+) -> None:
+    """One signature of the chain is spoilt: code that verifies the whole chain fails."""
+    ring = mallory.behind.new_user()
+    with Wire(mallory.behind) as wire:
+        alice = rotate(
+            mallory.behind.database_url, User(ring, wire.log_in(ring)), signing=2, encryption=1
+        )
+    query(mallory.behind.database_url, SPOIL, random_bytes(3373), ring.userId.bytes)
+    stranger.call("POST", "/v1/sessions", forged(stranger, alice.ring)).expect(401, "challenge")
+    user = User(alice.ring, stranger.log_in(alice.ring))
+    unlinked = closing(user, previous=random_bytes(32))
+    delete_user(user, deletion(user, unlinked)).expect(422, "rejected")
+    delete_user(user, deletion(user, closing(user, time=1))).expect(422, "clock")
+    delete_user(user).expect(500, "internal")  # this one follows, so the whole chain is verified
+
+
+@costing
+def test_a_refused_log_in_uses_up_its_nonce_of_a_known_user_and_of_an_unknown_one(
+    mallory: Mallory, stranger: Wire
+) -> None:
+    """Otherwise one nonce would serve for any number of attempts, or tell which users exist."""
+    mine, known = mallory.behind.new_user(), mallory.behind.new_user()
+    for victim in (known, KeyRing.generate()):
+        nonce = stranger.nonce()
+        for request in (forged(stranger, victim, nonce), stranger.log_in_request(mine, nonce)):
+            stranger.call("POST", "/v1/sessions", request).expect(401, "challenge")
+    stranger.log_in(mine)
+
+
+@costing
+def test_a_stranger_whose_log_ins_are_refused_makes_the_broker_write_nothing(
+    mallory: Mallory, stranger: Wire
+) -> None:
+    victim, before = mallory.behind.new_user(), count_rows(mallory.behind.database_url, "nonces")
+    for ring in (victim, KeyRing.generate(), victim):
+        stranger.call("POST", "/v1/sessions", forged(stranger, ring)).expect(401, "challenge")
+    assert count_rows(mallory.behind.database_url, "nonces") == before
+
+
+# DNS may give any address for a name under `localhost`, to which http is allowed. The attacker's machine is
+# 127.0.0.2 here, and has the broker's port.
+
+
+misleading = attack(52, "a name of this machine elsewhere")
+
+
+ELSEWHERE = "127.0.0.2"
+
+
+NAMES = [
+    "localhost", "localhost.", "LOCALHOST", "x.localhost", "a.b.localhost.",
+    "\u217cocalhost", "x.\uff4cocalhost", "localhost\u3002",
+]  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have DNS give the attacker's address for every name; return the names that it is asked for."""
+    names: list[str] = []
+
+    async def resolve(_: object, host: str, port: int = 0, *__: int) -> list[dict[str, object]]:
+        names.append(host)
+        found = {"hostname": host, "host": ELSEWHERE, "port": port, "family": socket.AF_INET}
+        return [{**found, "proto": 0, "flags": socket.AI_NUMERICHOST}]
+
+    monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", resolve)
+    return names
+
+
+@contextmanager
+def attacker(port: int) -> Iterator[BadBroker]:
+    try:
+        server = socket.create_server((ELSEWHERE, port))
+    except OSError:
+        pytest.skip(f"this machine has no {ELSEWHERE}")
+    with BadBroker([http(200)], _server=server) as found:
+        yield found
+
+
+@misleading
+@pytest.mark.process
+@pytest.mark.parametrize("name", NAMES)
+def test_requests_to_a_name_of_this_machine_stay_on_it_whatever_dns_says(
+    mallory: Mallory, asked: list[str], name: str
+) -> None:
+    port = mallory.url.rpartition(":")[2]
+    environment = {
+        "SCBROKER_API_KEY": str(mallory.behind.api_key),
+        "SCBROKER_SERVER_URL": f"http://{name}:{port}",
+        "SCBROKER_APPLICATION_NAME": "tests",
+    }
+    key_file = None
+    with (
+        attacker(int(port)) as elsewhere,
+        ServerProvider.fromEnvironment(environment, trustStore=MemoryTrustStore()) as device,
+        suppress(BrokerError),
+    ):
+        key_file = device.register("Pass word 1", "pass Phrase 1").result(PATIENCE)
+        device.createContainer(b"x").result(PATIENCE)
+    assert (elsewhere.requests, asked) == ([], [])
+    assert key_file is not None
+
+
+@misleading
+@pytest.mark.process
+@pytest.mark.parametrize("proxy", ["http://proxy.example:3128", "http://u:p@10.0.0.1", "proxy", ""])
+@pytest.mark.parametrize("plain", ["broker", "store"])
+def test_a_proxy_on_another_machine_reads_no_plain_http(proxy: str, plain: str) -> None:
+    url = "http://127.0.0.1:8400" if plain == "broker" else "https://broker.example"
+    stores = ["http://localhost:9000"] if plain == "store" else []
+    key = random_bytes(16).hex()
+    with pytest.raises(BrokerError.invalidArgumentError, match="proxy must be on this machine"):
+        ServerProvider(key, url, "tests", proxy=proxy, objectStoreOrigins=stores)
+    ServerProvider(key, url, "tests", proxy="http://u:p@localhost:8080", objectStoreOrigins=stores)
+    ServerProvider(key, "https://broker.example", "tests", proxy="http://proxy.example:3128")

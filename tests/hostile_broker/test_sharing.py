@@ -1,20 +1,24 @@
 """Attacks by members on who may do what, with a broker that stores whatever they sign.
 
-Numbers and names are those of `catalogue`. What a user signs is refused by an honest broker first; then
-it is put in place behind the broker's back, and the victims' programs refuse it as well.
+Attacks 3, 8 to 10, 13 to 15 and 38 of `catalogue`. What a user signs is refused by an honest broker first;
+then it is put in place behind the broker's back, and the victims' programs refuse it as well, whether or
+not they have read the container before.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import replace as with_fields
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError
-from scbroker.records.container_record import Entry, parse_entry
-from scbroker.wire.containers import ListView
+from scbroker.client.core.sealing import OpenPart
+from scbroker.crypto.verify import sha256
+from scbroker.records.container_record import Entry, Role, parse_entry, parse_record, wrap_info
+from scbroker.vocabulary import ContainerAccessLevel as Level
+from scbroker.wire.containers import ListView, RecordRequest
 from tests.hostile_broker.accomplices import (
     HOUR,
     MANAGER,
@@ -25,9 +29,19 @@ from tests.hostile_broker.accomplices import (
     fresh_and_marked,
     level,
 )
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, VIEW
-from tests.hostile_broker.served import content_of, entries_of, instead, relisted, with_list
+from tests.hostile_broker.protocol import CLOCK, DECRYPTION, INTEGRITY, RECORD, ROLLBACK, VIEW
+from tests.hostile_broker.served import (
+    content_of,
+    entries_of,
+    governing_of,
+    instead,
+    opened,
+    relisted,
+    with_list,
+    wrapped_key,
+)
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
@@ -198,3 +212,283 @@ def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(mallory: Ma
     device = mallory.device_of(carol, bob)
     device.getContainerMetadata(his.uuid).result(PATIENCE)
     mallory.check_refused(device, his, DECRYPTION, "getContainer", "getContainerContent")
+
+
+# Records that their author may not make: one row for each, with who has what and what Bob signs.
+
+
+TYPIST: Final = WRITER | Level.ModifyType
+
+
+With = Callable[[Cast], Grants]
+
+
+Forge = Callable[[Story, Cast], RecordRequest]
+
+
+class Row(NamedTuple):
+    given: With
+    forge: Forge
+    refusal: tuple[int, str]
+    """The answer of an honest broker."""
+    error: type[BrokerError] = INTEGRITY
+
+
+FORBIDDEN: Final = 403, "permission"
+
+
+REJECTED: Final = 422, "rejected"
+
+
+def bob_has(rights: int, end: int | None = None) -> With:
+    """Bob's access ends so long from now."""
+    return lambda who: {who.alice: OWNER, who.bob: Grant(rights, end and clock() + end)}
+
+
+def beside_bob(rights: int, carols: int, end: int | None = None) -> With:
+    """Carol has access as well, which may end; once it has, there is a reason for a renewal."""
+    return lambda who: {**bob_has(rights)(who), who.carol: Grant(carols, end and clock() + end)}
+
+
+def does(ahead: int = 0, **changes: Any) -> Forge:
+    """Bob signs this."""
+    return lambda story, who: story.follow(who.bob, time=clock() + ahead, **changes)
+
+
+def gives(given: With, ahead: int = 0, **changes: Any) -> Forge:
+    """Bob changes access to this."""
+    return lambda story, who: does(ahead, grants=given(who), **changes)(story, who)
+
+
+def prolongs(of: str, rights: int, by: int | None) -> Forge:
+    """Bob gives access that ends so much later than his own, or never."""
+
+    def forge(story: Story, who: Cast) -> RecordRequest:
+        own = story.grants[who.bob]
+        later = Grant(rights, by and (own.expires_at or 0) + by)
+        grants: Grants = {who.alice: OWNER, who.bob: own, getattr(who, of): later}
+        return story.follow(who.bob, grants=grants)
+
+    return forge
+
+
+READS, WRITES_ONLY, MANAGES = beside_bob(READER, NO_LIST), bob_has(WRITER), bob_has(MANAGER)
+
+
+HOURLY, SOON = bob_has(MANAGER, HOUR), beside_bob(WRITER, READER, 5 * MINUTE)
+
+
+RENEWS: Final = {held: beside_bob(held, READER, -MINUTE) for held in (WRITER, MANAGER, TYPIST)}
+
+
+YEARS: Final = 70 * 365 * 24 * HOUR
+
+
+def shortens(rights: int) -> Forge:
+    return gives(lambda who: {who.alice: Grant(OWNER, clock() + MINUTE), who.bob: rights})
+
+
+ROWS: Final[dict[str, Row]] = {
+    "a reader writes in their own name": Row(READS, does(content=b"forged"), FORBIDDEN),
+    "a reader writes in the owner's name": Row(
+        READS, lambda story, who: story.altered(who.bob, story.follow(who.alice, content=b"x")), FORBIDDEN
+    ),
+    "a reader writes a header": Row(READS, does(header=b'"forged"'), FORBIDDEN),
+    "a reader writes nothing": Row(READS, does(content=None), FORBIDDEN),
+    "a reader deletes": Row(READS, does(tombstone=True), FORBIDDEN),
+    "a writer deletes": Row(WRITES_ONLY, does(tombstone=True), FORBIDDEN),
+    "a writer becomes a manager": Row(WRITES_ONLY, gives(MANAGES), REJECTED),
+    "a writer shares": Row(WRITES_ONLY, gives(beside_bob(WRITER, READER)), REJECTED),
+    "a writer takes the owner out": Row(WRITES_ONLY, gives(lambda who: {who.bob: WRITER}), REJECTED),
+    "a writer renews without a reason": Row(WRITES_ONLY, gives(WRITES_ONLY), REJECTED),
+    "a manager takes one right more": Row(MANAGES, gives(bob_has(MANAGER | Level.Delete)), REJECTED),
+    "a manager gives what they have not": Row(
+        MANAGES, gives(beside_bob(MANAGER, READER | Level.Delete)), REJECTED
+    ),
+    "a manager takes the owner out": Row(MANAGES, gives(lambda who: {who.bob: MANAGER}), REJECTED),
+    "a manager takes a right from the owner": Row(
+        MANAGES, gives(lambda who: {who.alice: OWNER & ~Level.Delete, who.bob: MANAGER}), REJECTED
+    ),
+    "a manager prolongs their access": Row(HOURLY, prolongs("bob", MANAGER, HOUR), REJECTED),
+    "a manager takes access for ever": Row(HOURLY, prolongs("bob", MANAGER, None), REJECTED),
+    "a manager gives access for longer": Row(HOURLY, prolongs("carol", READER, HOUR), REJECTED),
+    "a manager gives access for ever": Row(HOURLY, prolongs("carol", READER, None), REJECTED),
+    "a writer ends the owner's access": Row(RENEWS[WRITER], shortens(WRITER), REJECTED),
+    "a manager ends the owner's access": Row(RENEWS[MANAGER], shortens(MANAGER), REJECTED),
+    "a type in a change of content": Row(
+        RENEWS[WRITER], does(content=b"x", type="forged"), FORBIDDEN
+    ),
+    "a type in a change of access": Row(RENEWS[MANAGER], gives(MANAGES, type="forged"), FORBIDDEN),
+    "a type in a renewal": Row(RENEWS[TYPIST], gives(bob_has(TYPIST), type="forged"), REJECTED),
+    "an expired writer writes": Row(
+        bob_has(WRITER, -MINUTE), does(content=b"forged"), (404, "not-found")
+    ),
+    "a removal that is dated years ahead": Row(SOON, gives(WRITES_ONLY, YEARS), (422, "clock"), CLOCK),
+    "a removal that is dated ahead": Row(SOON, gives(WRITES_ONLY, 16 * MINUTE), (422, "clock"), CLOCK),
+    "a content that is dated ahead": Row(
+        SOON, does(16 * MINUTE, content=b"forged"), (422, "clock"), CLOCK
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.sampled
+@attack(8, "reader writes")
+@attack(9, "self-escalation")
+@attack(14, "expired grant")
+@attack(15, "split view by the sender")
+@attack(38, "deleted container brought back")
+@pytest.mark.parametrize("row", ROWS)
+@fresh_and_marked
+def test_no_record_is_taken_that_its_author_may_not_make(
+    mallory: Mallory, row: str, marked: bool, who: Cast
+) -> None:
+    given, forge, refusal, error = ROWS[row]
+    now = clock()
+    story = Story(who.alice).created(given(who), time=now - 2 * MINUTE, type="t")
+    devices = [
+        mallory.victim(user, story, marked=marked)
+        for user in (who.alice, who.carol)
+        if (grant := story.grants.get(user)) and (grant.expires_at or now) >= now
+    ]
+    mallory.force(story, who.bob, forge(story, who), *refusal)
+    for device in devices:
+        mallory.check_refused(device, story, error, "getContainer", *WRITES)
+
+
+# Users who have left a container, or whose access has ended. A device that saw the revocation refuses what is
+# built on anything older; and they open nothing that was written later, wherever the bytes come from.
+
+
+PLACES: dict[str, tuple[Callable[[Story], dict[str, Any]], type[BrokerError]]] = {
+    "after what came later": (
+        lambda story: {"version": 4, "parent": story.hash(story.records[2])},
+        INTEGRITY,
+    ),
+    "beside what came later": (
+        lambda story: {"version": 3, "parent": story.hash(story.records[1])},
+        INTEGRITY,
+    ),
+    "beside the revocation": (lambda _: {}, ROLLBACK),
+}
+
+
+@pytest.mark.long
+@attack(13, "revocation bypassed")
+@pytest.mark.parametrize("place", PLACES)
+def test_who_saw_the_revocation_takes_no_record_of_the_leavers_over_an_older_link(
+    mallory: Mallory, place: str, alice: User, bob: User, carol: User
+) -> None:
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: NO_LIST})
+    what_bob_has = story.twin()
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: NO_LIST}))
+    story.tell(alice, story.follow(alice, content=b"truth"))
+    owner, reader = (mallory.restarted_device_of(u, story, bob) for u in (alice, carol))
+    changes, error = PLACES[place]
+    record = what_bob_has.follow(bob, content=b"forged")
+    forged = what_bob_has.altered(bob, record, **changes(story))
+    mallory.plant(story.twin(), forged)
+    mallory.check_refused(owner, story, error, "getContainer", *WRITES)
+    mallory.check_refused(reader, story, error)
+
+
+@pytest.mark.long
+@attack(13, "revocation bypassed")
+def test_who_was_removed_opens_nothing_that_is_written_afterwards(mallory: Mallory) -> None:
+    """Bob uses every key that he ever had, everything that the broker has, and his own program."""
+    alice, bob, carol = mallory.people(3)
+    device, his = mallory.device_of(alice), mallory.device_of(bob, alice)
+    levels = [level(alice), level(bob, WRITER), level(carol, READER)]
+    made = device.createContainer(b"before", accessLevels=levels).result(PATIENCE)
+    first = mallory.sent_record()
+    old_key = wrapped_key(first, bob)
+    assert his.getContainerContent(made.id).result(PATIENCE) == b"before"
+    device.updateContainerAccessLevels(made.id, [levels[0], levels[2]]).result(PATIENCE)
+    revocation = mallory.sent_record()
+    device.updateContainerContent(made.id, b"secret").result(PATIENCE)
+    written = mallory.sent_record()
+    with pytest.raises(DECRYPTION):
+        opened(written, old_key)
+    governing = governing_of(revocation)
+    for item in revocation.accessList or ():
+        assert item.wrap is not None
+        for name in (bob.name, parse_entry(item.entry).fingerprint):
+            info = wrap_info(made.id.bytes, governing, name, 0)
+            with pytest.raises(DECRYPTION):
+                bob.ring.encryption[0].unwrap(item.wrap, info)
+    for item in revocation.accessList or ():
+        mallory.serve_also(made.id, bob, item.wrap)
+        mallory.check_refused(his, made.id, INTEGRITY)
+
+
+@pytest.mark.sampled
+@attack(13, "revocation bypassed")
+@pytest.mark.parametrize("left", ["not in the list", "without Decrypt", "expired"])
+def test_who_chose_the_key_and_is_out_has_no_key_that_later_writes_use(
+    mallory: Mallory, left: str, alice: User, bob: User
+) -> None:
+    entry = {
+        "not in the list": {},
+        "without Decrypt": {alice: Grant(Level.ViewType)},
+        "expired": {alice: Grant(OWNER, clock() - MINUTE)},
+    }[left]
+    story = Story(alice).created({bob: WRITER, **entry}, time=clock() - 2 * MINUTE)
+    story.send(bob, story.follow(bob, content=b"secret")).expect(422, "rejected")
+    device = mallory.device_of(bob)
+    for content in (b"secret", b"secret again"):
+        device.updateContainerContent(story.uuid, content).result(PATIENCE)
+        with pytest.raises(DECRYPTION):
+            opened(mallory.sent_record(), story.key)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"secret again"
+
+
+@attack(13, "revocation bypassed")
+def test_a_write_that_is_tried_again_over_a_revocation_uses_nothing_that_the_leaver_has(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Carol removes Bob while Alice's record is on its way; Bob and the broker keep that record."""
+    story = Story(carol).created({carol: OWNER, alice: WRITER, bob: READER})
+    old_key, device = story.key, mallory.device_of(alice)
+    device.getContainer(story.uuid).result(PATIENCE)
+    sent: list[Any] = []
+
+    def revoke(exchange: Exchange) -> None:
+        sent.append(exchange.message)
+        if len(sent) == 1:
+            story.tell(carol, story.follow(carol, grants={carol: OWNER, alice: WRITER}))
+
+    with mallory.meddling(RECORD, before=revoke):
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    first, second = sent
+    assert opened(first, old_key) == b"secret"  # it was written to Bob as well
+    with pytest.raises(DECRYPTION):
+        opened(second, old_key)
+    before, after = map(content_of, sent)
+    known = OpenPart.open(story.id, Role.Content, before, old_key)
+    with pytest.raises(DECRYPTION):
+        with_fields(known, part=after).open_segment(0, second.content, sha256(second.content))
+
+
+@attack(14, "expired grant")
+def test_from_the_next_write_on_who_has_expired_opens_and_writes_nothing(mallory: Mallory) -> None:
+    alice, bob, carol = mallory.people(3)
+    grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() - MINUTE), carol: WRITER}
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    his, hers = mallory.device_of(bob, alice, carol), mallory.device_of(alice, bob, carol)
+    device = mallory.device_of(carol)
+    device.updateContainerHeader(story.uuid, {"not": "even content"}).result(PATIENCE)
+    renewal = mallory.sent_record()
+    part = parse_record(renewal.record.body).header
+    assert part is not None
+    with pytest.raises(DECRYPTION):
+        OpenPart.open(story.id, Role.Header, part, story.key)
+    hers.getContainer(story.uuid).result(PATIENCE)
+    assert len(renewal.accessList or ()) == 2
+    for item in renewal.accessList or ():
+        mallory.serve_also(story.uuid, bob, item.wrap)
+        mallory.check_refused(his, story, INTEGRITY)
+    record = story.altered(bob, story.follow(bob, content=b"forged"), version=3,
+        parent=story.hash(parse_record(renewal.record.body)),
+    )  # fmt: skip
+    story.records.append(parse_record(renewal.record.body))
+    mallory.plant(story, record)
+    mallory.check_refused(hers, story, INTEGRITY)

@@ -1,34 +1,57 @@
-"""Attacks through addresses of an object store: the broker names them, and the caller allows origins.
+"""Attacks on the way of a content: by addresses of an object store, by short reads, by files that change.
 
-Part of attack 36 of `catalogue`. A client asks no origin that its caller did not allow, and tells the ones
-that it asks nothing of its session.
+Attacks 16, 17, 36 and 61 of `catalogue`. A client asks no origin that its caller did not allow, and tells
+the ones that it asks nothing of its session.
 """
 
 import gzip
 import logging
+import mmap
+import os
+import re
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from scbroker import BrokerError, ServerProvider
+from scbroker import BrokerError, Header, MemoryTrustStore, ServerProvider
+from scbroker.client.http import requests
+from scbroker.client.parts.downloads import RUN
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import Transfer, Transfers
-from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import Exchange
+from tests.hostile_broker.accomplices import Mallory, check_no_file
+from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CHUNK, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
+from tests.hostile_broker.protocol import (
+    CHUNK,
+    FAULT,
+    INTEGRITY,
+    RECORD,
+    SEGMENTS,
+    SENT,
+    TO_READ,
+    TO_SEND,
+    VIEW,
+)
+from tests.kit.brokers import answered
+from tests.kit.impatience import be_impatient
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 from tests.kit.waiting import PATIENCE
+from tests.kit.writers import User
 
 SECRET: Final = "X-Amz-Signature=0123456789abcdef"
+
+
 CONTENT: Final = random_bytes(70_000)
+
+
 TWO_CHUNKS: Final = random_bytes(9 * SEGMENT)
 
 
@@ -231,3 +254,304 @@ def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_
         assert SEGMENTS not in names
         assert CHUNK not in names
     assert SECRET not in caplog.text
+
+
+# Networks that give little at a time, or break off: no short read is taken for the end.
+
+
+cutting = attack(17, "short read taken for the end")
+
+
+_FRAMES: Final = {"connection", "content-length", "transfer-encoding", "keep-alive"}
+
+
+class Passing(NamedTuple):
+    """An answer on its way: to which path, its first lines, its body."""
+
+    path: str
+    head: bytes
+    body: bytes
+
+
+Framing = Callable[[bytes, int], tuple[bytes, bytes]]
+
+
+"""Takes a body and how much of it is to come; gives a header and the bytes that are sent."""
+
+
+Passage = Callable[[Passing], Iterator[bytes]]
+
+
+def _chunked(body: bytes, at: int) -> tuple[bytes, bytes]:
+    """The chunk says its whole size; what is torn off lacks its end, and the last chunk."""
+    sent = b"%x\r\n%s" % (len(body), body[:at])
+    whole = sent + b"\r\n0\r\n\r\n" if at >= len(body) else sent
+    return b"Transfer-Encoding: chunked\r\n", whole
+
+
+FRAMINGS: Final[Mapping[str, Framing]] = {
+    "with its length": lambda body, at: (b"Content-Length: %d\r\n" % len(body), body[:at]),
+    "chunked": _chunked,
+    "until the end": lambda body, at: (b"", body[:at]),
+}
+
+
+def _framed(answer: Passing, framing: Framing, at: int) -> bytes:
+    header, body = framing(answer.body, at) if answer.body else (b"", b"")  # 204 has none
+    return answer.head + header + b"\r\n" + body
+
+
+def whole(framing: Framing) -> Passage:
+    return lambda answer: iter([_framed(answer, framing, len(answer.body))])
+
+
+def byte_by_byte(framing: Framing) -> Passage:
+    def passage(answer: Passing) -> Iterator[bytes]:
+        for piece in whole(framing)(answer):
+            yield from (piece[at : at + 1] for at in range(len(piece)))
+
+    return passage
+
+
+def torn(pattern: str, framing: Framing, at: int) -> Passage:
+    """Answers for paths of this pattern end after so many bytes; from behind where it is negative."""
+
+    def passage(answer: Passing) -> Iterator[bytes]:
+        length = len(answer.body)
+        if re.search(pattern, answer.path):
+            length = at if at >= 0 else length + at
+        yield _framed(answer, framing, length)
+
+    return passage
+
+
+@contextmanager
+def relay(mallory: Mallory, passage: Passage) -> Iterator[BadBroker]:
+    """A proxy between a device and the broker: one request a connection, which is then closed."""
+
+    def answer(connection: socket.socket) -> None:
+        request = proxy.requests[-1]
+        method, url, _ = request.head.decode("latin-1").split("\r\n")[0].split(" ")
+        path = url.removeprefix(mallory.url)
+        headers = {k: v for k, v in request.headers.items() if k not in _FRAMES}
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found = _onward(mallory, method, path, headers, request.body)
+        with suppress(OSError):  # the client has heard enough
+            for piece in passage(found):
+                connection.sendall(piece)
+
+    with BadBroker([answer]) as proxy:
+        yield proxy
+
+
+def _onward(
+    mallory: Mallory, method: str, path: str, headers: dict[str, str], body: bytes
+) -> Passing:
+    answer = answered(mallory, mallory.url + path, method, body or None, headers)
+    lines = [f"{k}: {v}\r\n" for k, v in answer.headers.items() if k not in _FRAMES]
+    head = f"HTTP/1.1 {answer.status} X\r\nConnection: close\r\n{''.join(lines)}"
+    return Passing(path, head.encode("latin-1"), answer.body)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program asks again at once."""
+    be_impatient(monkeypatch)
+
+
+class OneByteAtATime:
+    """A file that gives less than it is asked for; and where it is told to, nothing yet."""
+
+    def __init__(self, data: bytes, nothing_at: int | None = None) -> None:
+        self._pieces = iter(range(len(data)))
+        self._data, self._nothing_at = data, nothing_at
+
+    def read(self, size: int) -> bytes | None:
+        assert size > 1
+        at = next(self._pieces, len(self._data))
+        return None if at == self._nothing_at else self._data[at : at + 1]
+
+
+@cutting
+@pytest.mark.long
+def test_a_network_and_a_file_that_give_one_byte_at_a_time_work(mallory: Mallory) -> None:
+    small, large = bytes(range(256)) * 4, bytes(range(256)) * 257
+    for framing, content in zip(FRAMINGS.values(), (small, large, small), strict=True):
+        with relay(mallory, byte_by_byte(framing)) as proxy:
+            device = mallory.device(mallory.new_user(), proxy=proxy.url)
+            source: Any = OneByteAtATime(content)
+            container = device.createContainer(source, {"h": 1}).result(PATIENCE).id
+            found = device.getContainer(container).result(PATIENCE)
+            assert (found.content, found.header) == (content, Header({"h": 1}))
+
+
+@cutting
+@pytest.mark.parametrize("size", [100, 70_000])
+def test_a_file_that_has_nothing_yet_is_an_error_and_nothing_is_created(
+    mallory: Mallory, size: int
+) -> None:
+    """A pipe that does not block gives None until there is more: that is no end."""
+    device = mallory.device(mallory.new_user())
+    source: Any = OneByteAtATime(bytes(size), nothing_at=size // 2)
+    with mallory.refused(device, BrokerError.invalidArgumentError) as attempt:
+        attempt(device.createContainer(source))
+
+
+ENDS: dict[str, tuple[str, type[BrokerError]]] = {
+    "the view": (r"/containers/[^/]+\?", FAULT),
+    "the hashes": ("/hashes$", INTEGRITY),
+    "the segments": (r"/segments\?", INTEGRITY),
+}
+
+
+@cutting
+@pytest.mark.long
+@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.usefixtures("impatient")
+def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(
+    mallory: Mallory, tmp_path: Path, what: str
+) -> None:
+    """Where nothing of HTTP says how long it is, what was signed does."""
+    ring, content = mallory.new_user(), bytes(70_000)
+    container = mallory.device(ring).createContainer(content).result(PATIENCE).id
+    store = MemoryTrustStore()
+    mallory.device(ring, store).getContainerContent(container).result(PATIENCE)
+    pattern, error = ENDS[what]
+    for name, framing in FRAMINGS.items():
+        kind = error if name == "until the end" else BrokerError.unreachableError
+        for at in (0, -1):
+            with relay(mallory, torn(pattern, framing, at)) as proxy:
+                device = mallory.device(ring, store, proxy=proxy.url)
+                mallory.check_refused(device, container, kind, "getContainerContent")
+        with relay(mallory, torn(pattern, framing, 31)) as proxy:
+            device = mallory.device(ring, store, proxy=proxy.url)
+            check_no_file(device, container, tmp_path, kind)
+        with relay(mallory, whole(framing)) as proxy:
+            device = mallory.device(ring, store, proxy=proxy.url)
+            assert device.getContainerContent(container).result(PATIENCE) == content
+
+
+# Programs that change a file during its upload. Each byte is read once: what is signed is what was sealed.
+
+
+OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT
+
+
+COMPARED = 100_000
+
+
+TRIES = 50
+
+
+IN_FILE = 2 * RUN // SEGMENT + 3
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of three chunks, of which the last is read after the first was sent."""
+    monkeypatch.setattr(requests, "CHUNKS_AT_ONCE", 1)
+    path = tmp_path / "file"
+    path.write_bytes(OLD * IN_FILE)
+    return path
+
+
+def once(change: Callable[[], object]) -> Callable[[Exchange], None]:
+    done: list[object] = []
+
+    def before(_: Exchange) -> None:
+        if not done:
+            done.append(change())
+
+    return before
+
+
+def by_writing(file: Path) -> None:
+    with file.open("r+b") as changed:
+        changed.seek(-SEGMENT, 2)
+        changed.write(NEW)
+
+
+def by_replacing(file: Path) -> None:
+    other = file.with_suffix(".other")
+    other.write_bytes(NEW * IN_FILE)
+    other.replace(file)
+
+
+@pytest.mark.sampled
+@attack(61, "file changed during its upload")
+@pytest.mark.parametrize("change", [by_writing, by_replacing], ids=lambda way: way.__name__)
+def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_chunk(
+    mallory: Mallory, alice: User, file: Path, change: Callable[[Path], None]
+) -> None:
+    device, count = mallory.device_of(alice), len(mallory.heard)
+    with (
+        mallory.meddling(CHUNK, before=once(lambda: change(file))),
+        pytest.raises(BrokerError.invalidArgumentError, match="changed while it was read"),
+    ):
+        device.createContainer(file).result(PATIENCE)
+    assert CHUNK in mallory.since(count)
+    assert RECORD not in mallory.since(count)
+
+
+@pytest.mark.long
+@attack(61, "file changed during its upload")
+def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_stream(
+    mallory: Mallory, alice: User, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second answer is lost, so that the resumed upload seals that chunk again under the same key.
+
+    The system dates the change if it wrote the mapped pages to disk meanwhile. The upload then starts again
+    as another part, and the attack is repeated.
+    """
+    be_impatient(monkeypatch)
+    device, sent = mallory.device_of(alice, store=mallory.new_store()), list[Exchange]()
+
+    def lose(exchange: Exchange) -> None:
+        if exchange.path.endswith("/1"):
+            sent.append(exchange)
+            raise CutError
+
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        for _ in range(TRIES):
+            sent.clear()
+            mapped[:] = OLD * IN_FILE
+            mapped.flush()
+            for content in (OLD, NEW):
+                mapped[:] = content * IN_FILE
+                with mallory.meddling(CHUNK, before=lose), suppress(BrokerError):
+                    device.createContainer(file).result(PATIENCE)
+            if sent[0].path == sent[-1].path:
+                break
+    pairs = list(zip(sent[0].body[:COMPARED], sent[-1].body[:COMPARED], strict=True))
+    for difference in (0, ord("o") ^ ord("n")):
+        assert sum(a ^ b == difference for a, b in pairs) < COMPARED / 100
+
+
+@contextmanager
+def pipe_in_place_of(file: Path) -> Iterator[Callable[[], object]]:
+    """Yield what puts a pipe, into which nobody writes, in place of a file; let go whoever waits there."""
+    pipe = file.with_suffix(".pipe")
+    os.mkfifo(pipe)
+    yield lambda: pipe.replace(file)
+    os.close(os.open(file, os.O_RDWR | os.O_NONBLOCK))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes among files")
+@pytest.mark.parametrize("content", [b"", b"old"], ids=["no size", "a size"])
+@attack(61, "file changed during its upload")
+def test_no_upload_waits_at_a_pipe_that_has_taken_the_place_of_its_file(
+    mallory: Mallory, alice: User, tmp_path: Path, content: bytes
+) -> None:
+    device = mallory.device_of(alice)
+    made = device.createContainer(b"before").result(PATIENCE)
+    (file := tmp_path / "file").write_bytes(content)
+    with pipe_in_place_of(file) as replace, mallory.meddling(VIEW, before=once(replace)):
+        promise = device.updateContainerContent(made.id, file)
+        try:
+            promise.result(PATIENCE)
+            failed = None
+        except (BrokerError, TimeoutError) as error:
+            failed = str(error)
+    assert failed is not None
+    assert "not a regular file any more" in failed
+    assert device.getContainerContent(made.id).result(PATIENCE) == b"before"

@@ -1,10 +1,11 @@
-"""Attacks by unfinished uploads: with a stolen token, by a stranger, and on the broker's disk.
+"""Attacks by unfinished uploads and on a quota: with a stolen token, by a stranger, and on the broker's disk.
 
-Numbers and names are those of `catalogue`.
+Attacks 50, 57, 62, 105 and 106 of `catalogue`.
 """
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -15,14 +16,22 @@ from scbroker.records.container_record import Part, Role
 from scbroker.wire.parts import Chunks
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.objects import objects
+from tests.kit.quotas import check_usage, leave_free, set_quota, used
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, WRITER, Story, User, authorized, delete_user, store, storing
 
 PARTS: Final = 8
+
+
 SHARE: Final = 6
+
+
 UNFINISHED: Final = (
     "SELECT count(*) FROM parts WHERE user_id = ? AND NOT committed AND touched_at > 0"
 )
+
+
 NewSession = Callable[[KeyRing], User]
 
 
@@ -202,3 +211,79 @@ def test_a_strangers_upload_does_not_show_that_its_container_is_deleted(
     story.tell(alice, story.follow(alice, tombstone=True))
     delete_user(carol).expect(204)
     assert [listed(bob, story, parts[0]), listed(bob, other, parts[1])] == [[0], [0]]
+
+
+# Around a quota, and through it at once.
+
+
+KIB_64: Final = 65_536
+
+
+def chunk(user: User, size: int) -> int:
+    """Send one chunk of a part that no record will name; return the status of the answer."""
+    story = Story(user)
+    part, _ = story.seal(Role.Content, user, b"", story.key)
+    return story.chunk(user, part, 0, bytes(size)).status
+
+
+@attack(105, "storage beyond a quota")
+def test_many_tiny_chunks_of_abandoned_uploads_cost_64_kib_each(
+    broker: BrokerProcess, session: NewSession
+) -> None:
+    mallory, url = session(broker.new_user()), broker.database_url
+    set_quota(url, mallory, bytes=4 * KIB_64)
+    assert [chunk(mallory, 100) for _ in range(6)] == [204] * 4 + [413] * 2
+    assert used(url, mallory).bytes == 4 * KIB_64
+    check_usage(url)
+
+
+@attack(105, "storage beyond a quota")
+def test_replacing_a_chunk_again_and_again_counts_each_object(
+    broker: BrokerProcess, session: NewSession
+) -> None:
+    mallory, url = session(broker.new_user()), broker.database_url
+    set_quota(url, mallory, bytes=3 * KIB_64)
+    story = Story(mallory)
+    part, _ = story.seal(Role.Content, mallory, b"", story.key)
+    found = [story.chunk(mallory, part, 0, bytes([n]) * 100).status for n in range(5)]
+    assert found == [204] * 3 + [413] * 2
+    check_usage(url)
+
+
+@attack(105, "storage beyond a quota")
+def test_records_without_contents_count_with_their_lists(
+    broker: BrokerProcess, session: NewSession
+) -> None:
+    mallory, url = session(broker.new_user()), broker.database_url
+    story = Story(mallory).created(content=None)
+    one = used(url, mallory).bytes
+    leave_free(url, mallory, one)
+    statuses = []
+    for n in range(4):
+        request = story.follow(mallory, header=None, type=f"type {n}")
+        statuses.append(story.send(mallory, request).status)
+        if statuses[-1] == 201:
+            story.took(request)
+    assert statuses[0] == 201
+    assert statuses[-1] == 413
+    found = used(url, mallory)
+    assert found.quota_bytes is not None
+    assert found.bytes <= found.quota_bytes
+    check_usage(url)
+
+
+@attack(106, "quota raced by many requests")
+def test_requests_at_once_in_many_sessions_store_no_byte_more_than_one_after_the_other(
+    broker: BrokerProcess, session: NewSession
+) -> None:
+    ring = broker.new_user()
+    sessions, url = [session(ring) for _ in range(6)], broker.database_url
+    set_quota(url, sessions[0], bytes=7 * KIB_64)
+    before = len(objects(broker))
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda user: [chunk(user, 100) for _ in range(3)], sessions))
+    statuses = [status for each in found for status in each]
+    assert sorted(statuses) == [204] * 7 + [413] * 11
+    assert used(url, sessions[0]).bytes == 7 * KIB_64
+    assert len(objects(broker)) - before == 7
+    check_usage(url)
