@@ -1,6 +1,6 @@
 """One signature for many records: what a broker, a member or an author makes of it.
 
-Attacks 123 and 124 of `catalogue`. The tree is hashed here by labels that stand here, so that a change of
+Attacks 123 and 124 of attacks.toml. The tree is hashed here by labels that stand here, so that a change of
 the program's own does not go unnoticed.
 """
 
@@ -19,7 +19,6 @@ from scbroker.records.container_record import LABEL, record_hash
 from scbroker.records.departure import LABEL as DEPARTURE
 from scbroker.wire.containers import RecordRequest, RecordsAnswer, RecordsRequest
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.catalogue import attack
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User, signed_together, with_signature
 
@@ -67,7 +66,6 @@ def begun(alice: User) -> tuple[list[Story], list[RecordRequest]]:
     return stories, signed_together(alice, [story.begin(content=b"it") for story in stories])
 
 
-@attack(123, "signature of a batch moved")
 def test_a_broker_stores_no_record_by_the_signature_of_another_one_of_its_batch(
     mallory: Mallory, alice: User
 ) -> None:
@@ -84,7 +82,6 @@ def test_a_broker_stores_no_record_by_the_signature_of_another_one_of_its_batch(
     assert all(isinstance(each, Container) for each in found)
 
 
-@attack(123, "signature of a batch moved")
 def test_an_inner_node_of_the_tree_is_not_taken_for_a_record() -> None:
     """Two leaves of four are a salt and the hash of a record, in a batch of two."""
     _, proofs = some(4)
@@ -92,7 +89,6 @@ def test_an_inner_node_of_the_tree_is_not_taken_for_a_record() -> None:
     refused(second, BatchSignature(proofs[0].signature, first, 2, 0, proofs[0].path[32:]))
 
 
-@attack(123, "signature of a batch moved")
 def test_a_record_has_one_position_in_its_batch() -> None:
     digests, proofs = some(8)
     for index in {*range(9), 2**53 - 1} - {2}:
@@ -102,7 +98,6 @@ def test_a_record_has_one_position_in_its_batch() -> None:
         )
 
 
-@attack(123, "signature of a batch moved")
 def test_a_record_has_no_position_beyond_its_batch() -> None:
     """Only the lower bits of an index say on which side the hashes stand."""
     digests, [_, last] = some(2)
@@ -110,7 +105,6 @@ def test_a_record_has_no_position_beyond_its_batch() -> None:
         refused(digests[1], BatchSignature(last.signature, last.salt, 2, index, last.path))
 
 
-@attack(124, "signature of a batch mixed up")
 def test_a_batch_has_one_size() -> None:
     """Paths of the same form: of the third record of seven and of eight."""
     digests, proofs = some(7)
@@ -119,7 +113,6 @@ def test_a_batch_has_one_size() -> None:
         refused(digests[2], BatchSignature(proof.signature, proof.salt, size, 2, proof.path))
 
 
-@attack(124, "signature of a batch mixed up")
 def test_an_author_cannot_sign_a_path_that_is_too_short() -> None:
     """Otherwise one reader could accept what another one refuses."""
     salt, other, digest = bytes(32), bytes([1]) * 32, bytes([2]) * 32
@@ -127,14 +120,12 @@ def test_an_author_cannot_sign_a_path_that_is_too_short() -> None:
     refused(digest, BatchSignature(signed, salt, 4, 0, other))
 
 
-@attack(124, "signature of a batch mixed up")
 def test_an_author_cannot_sign_a_path_that_is_too_long() -> None:
     salt, other, digest = bytes(32), bytes([1]) * 32, bytes([2]) * 32
     signed = signature_of(2, node(other, node(leaf(salt, digest), other)))
     refused(digest, BatchSignature(signed, salt, 2, 0, other * 2))
 
 
-@attack(124, "signature of a batch mixed up")
 @pytest.mark.parametrize("label", [LABEL, DEPARTURE, "order", "session"])
 def test_nothing_that_is_signed_for_another_use_is_a_batch(label: str) -> None:
     salt, other, digest = bytes(32), bytes([1]) * 32, bytes([2]) * 32
@@ -142,7 +133,6 @@ def test_nothing_that_is_signed_for_another_use_is_a_batch(label: str) -> None:
     refused(digest, BatchSignature(signature_of(2, root, label), salt, 2, 0, other))
 
 
-@attack(124, "signature of a batch mixed up")
 def test_a_batch_that_verified_lets_no_other_signature_of_it_through(
     mallory: Mallory, alice: User
 ) -> None:
@@ -159,7 +149,6 @@ def test_a_batch_that_verified_lets_no_other_signature_of_it_through(
     assert isinstance(found[1], BrokerError.integrityError)
 
 
-@attack(124, "signature of a batch mixed up")
 def test_a_batch_that_verified_for_one_key_does_not_verify_for_another(
     alice: User, bob: User
 ) -> None:
@@ -170,7 +159,6 @@ def test_a_batch_that_verified_for_one_key_does_not_verify_for_another(
         batch.verify(bob.ring.signing[0].public, record_hash(body), signature)
 
 
-@attack(124, "signature of a batch mixed up")
 def test_a_path_tells_nothing_about_a_record_that_a_reader_can_guess(
     mallory: Mallory, alice: User
 ) -> None:

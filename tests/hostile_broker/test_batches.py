@@ -1,6 +1,6 @@
 """Attacks on many containers at once: one lie among truths, and answers that are moved, doubled or left out.
 
-Attacks 21, 40, 64 to 67 and 70 to 74 of `catalogue`. What is lied about has its own error and keeps its
+Attacks 21, 40, 64 to 67 and 70 to 74 of attacks.toml. What is lied about has its own error and keeps its
 mark; the others are read and made as ever.
 """
 
@@ -35,7 +35,6 @@ from scbroker.wire.containers import (
 from scbroker.wire.problems import ItemProblem, item_problem_of
 from tests.hostile_broker.accomplices import Mallory, level, marks, verified_marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, LIST, RECORD, ROLLBACK
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
@@ -63,7 +62,6 @@ def made(device: ServerProvider, count: int = 3) -> list[type]:
     return [type(each) for each in device.createContainers(items).result(PATIENCE)]
 
 
-@attack(21, "rollback and fork")
 def test_another_history_among_true_ones_is_a_fork_also_once_the_device_was_started_again(
     mallory: Mallory, tmp_path: Path, alice: User, bob: User
 ) -> None:
@@ -86,7 +84,6 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@attack(40, "parser ambiguity and bombs")
 @pytest.mark.parametrize("lie", COUNTS, ids=str)
 def test_more_answers_than_were_asked_for_are_taken_for_none(
     mallory: Mallory, alice: User, lie: str
@@ -168,7 +165,6 @@ def refusing(mallory: Mallory, code: str) -> Iterator[list[RecordRequest]]:
         yield kept
 
 
-@attack(70, "older list in a merge")
 def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was_verified(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User
 ) -> None:
@@ -186,7 +182,6 @@ def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was
 
 
 @pytest.mark.sampled
-@attack(71, "swapped lists in a merge")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_the_list_of_another_container_gives_nobody_access(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User, marked: bool
@@ -210,7 +205,6 @@ def test_the_list_of_another_container_gives_nobody_access(
 
 
 @pytest.mark.sampled
-@attack(72, "endless conflicts")
 @pytest.mark.parametrize("count", [1, 3])
 def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncertain(
     mallory: Mallory, alice: User, carol: User, count: int
@@ -225,7 +219,6 @@ def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncerta
     assert kinds(grant(device, told, carol)) == [DONE] * count
 
 
-@attack(73, "refused grant of many stored later")
 def test_a_grant_that_was_stored_and_denied_as_a_conflict_is_found_and_not_made_twice(
     mallory: Mallory, sent: Sent, alice: User, carol: User
 ) -> None:
@@ -244,7 +237,6 @@ def test_a_grant_that_was_stored_and_denied_as_a_conflict_is_found_and_not_made_
 
 
 @pytest.mark.sampled
-@attack(74, "entries withheld from a merge")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_a_member_whom_the_broker_withholds_from_the_list_is_not_dropped_by_a_grant(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User, marked: bool
@@ -323,7 +315,6 @@ def with_view_of(story: Story, other: Story) -> Lie:
     return lie
 
 
-@attack(64, "containers left out of a list")
 def test_an_empty_list_has_every_known_container_in_left_out_by_bounded_pages(
     mallory: Mallory, alice: User
 ) -> None:
@@ -334,7 +325,6 @@ def test_an_empty_list_has_every_known_container_in_left_out_by_bounded_pages(
     assert left_out(device) == [story.uuid for story in told]
 
 
-@attack(64, "containers left out of a list")
 def test_a_device_that_was_restarted_names_them_whatever_the_order_of_its_marks(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +350,6 @@ def left_out(device: ServerProvider) -> list[UUID]:
             return left
 
 
-@attack(64, "containers left out of a list")
 def test_only_a_verified_tombstone_excuses_a_container_that_is_left_out(
     mallory: Mallory, alice: User
 ) -> None:
@@ -390,7 +379,6 @@ DISORDER: dict[str, Lie] = {
 }
 
 
-@attack(65, "list out of order")
 @pytest.mark.parametrize("lie", DISORDER.values(), ids=DISORDER)
 def test_a_list_out_of_order_is_refused_as_a_whole(mallory: Mallory, alice: User, lie: Lie) -> None:
     stories(alice)
@@ -404,7 +392,6 @@ def test_a_list_out_of_order_is_refused_as_a_whole(mallory: Mallory, alice: User
     assert marks(device) == before
 
 
-@attack(65, "list out of order")
 def test_a_page_begins_after_its_cursor_and_has_no_more_than_were_asked_for(
     mallory: Mallory, alice: User
 ) -> None:
@@ -429,7 +416,6 @@ def test_a_page_begins_after_its_cursor_and_has_no_more_than_were_asked_for(
             device.listContainers(limit=2).result(PATIENCE)
 
 
-@attack(66, "other containers in a list")
 def test_a_view_of_another_container_is_an_error_in_its_place(
     mallory: Mallory, alice: User
 ) -> None:
@@ -440,7 +426,6 @@ def test_a_view_of_another_container_is_an_error_in_its_place(
     assert entries(device) == [1, 1, 1]
 
 
-@attack(66, "other containers in a list")
 def test_a_container_without_access_or_of_another_type_is_an_error_in_its_place(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -457,7 +442,6 @@ def test_a_container_without_access_or_of_another_type_is_an_error_in_its_place(
     assert len(found) == 3
 
 
-@attack(66, "other containers in a list")
 def test_a_hidden_type_is_not_passed_off_as_the_one_asked_for(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -469,7 +453,6 @@ def test_a_hidden_type_is_not_passed_off_as_the_one_asked_for(
     assert entries(device) == [1]
 
 
-@attack(67, "old states in a list")
 def test_an_older_state_in_a_list_is_refused_and_the_others_are_read(
     mallory: Mallory, alice: User
 ) -> None:
@@ -486,7 +469,6 @@ def test_an_older_state_in_a_list_is_refused_and_the_others_are_read(
         device = mallory.restarted(device)
 
 
-@attack(67, "old states in a list")
 def test_a_known_container_is_judged_by_its_mark_although_the_request_did_not_name_it(
     mallory: Mallory, alice: User
 ) -> None:

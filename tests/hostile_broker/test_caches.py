@@ -1,7 +1,7 @@
 """Attacks on the folder in which a CachedProvider keeps sealed containers, and by brokers that go away.
 
-Attacks 97 to 99 and 168 of `catalogue`. While the broker is away, a device has nothing but its marks and that
-folder.
+Attacks 97 to 99 and 168 of attacks.toml. While the broker is away, a device has nothing but its marks and
+that folder.
 """
 
 import uuid
@@ -16,7 +16,6 @@ from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore
 from scbroker.client.cache import folder as module
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import INTEGRITY, VIEW
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE, wait_until
@@ -99,7 +98,6 @@ def link(path: Path) -> None:
 
 
 @pytest.mark.sampled
-@attack(97, "changed cache")
 @pytest.mark.parametrize(
     "change", [flip_first, flip_last, cut_off, empty, append, link], ids=lambda way: way.__name__
 )
@@ -120,7 +118,6 @@ def test_a_file_of_the_cache_that_was_changed_is_removed_and_not_served(
 
 
 @pytest.mark.long
-@attack(97, "changed cache")
 def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
     mallory: Mallory, alice: User, new_cache: NewCache
 ) -> None:
@@ -138,7 +135,6 @@ def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
             assert not path.exists()
 
 
-@attack(98, "stolen or planted cache")
 def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
     alice: User, new_cache: NewCache, tmp_path: Path
 ) -> None:
@@ -162,7 +158,6 @@ def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
             assert secret not in shown
 
 
-@attack(98, "stolen or planted cache")
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_folder_that_others_can_write_is_refused(
     alice: User, new_cache: NewCache, tmp_path: Path, mode: int
@@ -175,7 +170,6 @@ def test_a_folder_that_others_can_write_is_refused(
 
 
 @pytest.mark.long
-@attack(99, "broker that goes away")
 def test_a_denial_hides_a_copy_and_does_not_destroy_it(
     mallory: Mallory, alice: User, new_cache: NewCache
 ) -> None:
@@ -199,7 +193,6 @@ def test_a_denial_hides_a_copy_and_does_not_destroy_it(
         assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
 
 
-@attack(168, "cache full of a stranger's containers")
 def test_containers_of_strangers_in_a_list_displace_no_copy_that_was_asked_for(
     mallory: Mallory, alice: User, bob: User, eve: User, new_cache: NewCache,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,6 +1,6 @@
 """Attacks on people at the command line by names, contents and files of others.
 
-Attacks 100 to 104, 153 and 162 of `catalogue`.
+Attacks 100 to 104, 153 and 162 of attacks.toml.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from scbroker.cli.paths import Folder, write_own
 from scbroker.cli.people import _label, holder_of
 from scbroker.desk.people import Somebody
 from tests.cli.mirror.worlds import SELECTION
-from tests.hostile_broker.catalogue import attack
 from tests.kit.fixtures import NewProvider
 from tests.kit.people import Person, ended, put, screen
 from tests.kit.waiting import PATIENCE
@@ -74,7 +73,6 @@ def files_of(folder: Path) -> set[Path]:
 
 
 @pytest.mark.long
-@attack(100, "name that leaves a folder")
 @pytest.mark.parametrize("name", ["../outside", "in/../../outside", "in\\..\\outside", "absolute"])
 def test_a_name_that_leads_out_of_the_folder_is_never_a_path(
     victim: Person, share: Callable[[str, bytes], str], name: str
@@ -93,7 +91,6 @@ def test_a_name_that_leads_out_of_the_folder_is_never_a_path(
 
 
 @pytest.mark.long
-@attack(101, "terminal steered by others")
 def test_no_name_and_no_content_steers_the_terminal(
     victim: Person, share: Callable[[str, bytes], str]
 ) -> None:
@@ -110,7 +107,6 @@ def test_no_name_and_no_content_steers_the_terminal(
 
 
 @pytest.mark.long
-@attack(102, "upload caught by a rename")
 def test_a_renamed_shared_container_does_not_catch_a_private_file(
     victim: Person, person: Callable[[str], Person]
 ) -> None:
@@ -128,7 +124,6 @@ def test_a_renamed_shared_container_does_not_catch_a_private_file(
 
 
 @pytest.mark.long
-@attack(103, "namesake of a container")
 def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
     victim: Person, share: Callable[[str, bytes], str]
 ) -> None:
@@ -153,7 +148,6 @@ def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
 
 
 @pytest.mark.long
-@attack(104, "link planted in a mirror")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a folder is refused")
 def test_a_mirror_uses_its_own_folder_whatever_is_put_in_its_place(tmp_path: Path) -> None:
     """Another user who can write the folder does it while the mirror runs."""
@@ -174,7 +168,6 @@ def test_a_mirror_uses_its_own_folder_whatever_is_put_in_its_place(tmp_path: Pat
     assert (folder / "moved" / "incoming" / "a").read_bytes() == b"of a sharer"
 
 
-@attack(104, "link planted in a mirror")
 def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person) -> None:
     with victim.session() as session:
         container = put(session, "photos/lake.txt", b"lake")
@@ -190,7 +183,6 @@ def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person)
     assert [each.read_text() for each in files_of(elsewhere)] == ["lake"]
 
 
-@attack(104, "link planted in a mirror")
 def test_a_link_in_place_of_the_own_folder_changes_nothing_that_it_leads_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +212,6 @@ def test_a_link_in_place_of_the_own_folder_changes_nothing_that_it_leads_to(
         assert stat.S_IMODE(site.stat().st_mode) == 0o755
 
 
-@attack(104, "link planted in a mirror")
 def test_a_file_that_somebody_puts_in_place_of_the_new_one_is_not_taken_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +274,6 @@ WRONG_USES: Final = [
 ]
 
 
-@attack(162, "secret repeated in an error")
 def test_no_error_repeats_the_secret_of_a_link_or_the_password_of_an_address(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,9 +299,6 @@ def test_no_error_repeats_the_secret_of_a_link_or_the_password_of_an_address(
 # Names that look like other names.
 
 
-deceiving = attack(153, "name that looks like another one")
-
-
 INVALID = BrokerError.invalidArgumentError
 
 
@@ -323,7 +310,6 @@ def alice(new_provider: NewProvider) -> ServerProvider:
     return new_provider(True)
 
 
-@deceiving
 def test_no_card_and_no_contact_has_a_name_that_looks_like_another_one(
     alice: ServerProvider, new_provider: NewProvider
 ) -> None:
@@ -344,7 +330,6 @@ def test_no_card_and_no_contact_has_a_name_that_looks_like_another_one(
     assert [each.name for each in book.list().result(PATIENCE)] == ["Bob Jones", "Mallory"]
 
 
-@deceiving
 def test_no_group_and_no_link_gets_a_name_that_looks_like_another_one(
     alice: ServerProvider,
 ) -> None:
@@ -362,7 +347,6 @@ def test_no_group_and_no_link_gets_a_name_that_looks_like_another_one(
                 act().result(PATIENCE)
 
 
-@deceiving
 def test_no_list_and_no_message_shows_a_contact_as_a_group_a_link_or_several_people() -> None:
     fingerprint = KeyRing.generate().fingerprint
     for name in ("group Family", "LINK photos", "the Group 'Family'", "Bob, Carol", 'a, "b'):
@@ -372,14 +356,12 @@ def test_no_list_and_no_message_shows_a_contact_as_a_group_a_link_or_several_peo
     assert _label(Somebody(uuid4(), "group", "Family, group Team")) == 'group "Family, group Team"'
 
 
-@deceiving
 def test_tables_and_messages_show_what_nobody_sees() -> None:
     for blank in BLANKS:
         escape = blank.encode("unicode_escape").decode()
         assert printable(f"pl{blank}an") == f"pl{escape}an"
 
 
-@deceiving
 def test_no_name_draws_over_other_rows() -> None:
     assert printable("a" + "\u0308" * 4) == "a" + "\u0308" * 4
     assert printable("a" + "\u0308" * 30 + "b") == "a" + "\u0308" * 4 + "\\u0308" * 26 + "b"

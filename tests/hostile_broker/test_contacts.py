@@ -1,6 +1,6 @@
 """Attacks on contact cards and on the address book.
 
-Attacks 85 to 88 and 149 of `catalogue`.
+Attacks 85 to 88 and 149 of attacks.toml.
 """
 
 import msgspec
@@ -10,7 +10,6 @@ from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, Container,
 from scbroker.client.contacts import TYPE
 from scbroker.client.containers.change import own_nonce
 from tests.hostile_broker.accomplices import Mallory, level, records_of
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, ROLLBACK, SUBSTITUTION
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
@@ -36,7 +35,6 @@ def names(device: ServerProvider) -> list[str]:
     return [contact.name for contact in Contacts(device).list().result(PATIENCE)]
 
 
-@attack(85, "changed contact card")
 def test_no_single_changed_character_nor_exchanged_neighbours_pass_for_a_card(
     mallory: Mallory, bob: User
 ) -> None:
@@ -49,7 +47,6 @@ def test_no_single_changed_character_nor_exchanged_neighbours_pass_for_a_card(
                 ContactCard.parse(wrong)
 
 
-@attack(85, "changed contact card")
 def test_an_attackers_card_is_the_limit_and_the_fingerprint_that_the_person_reads_out_tells(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -62,7 +59,6 @@ def test_an_attackers_card_is_the_limit_and_the_fingerprint_that_the_person_read
     assert not people.get("Bob").result(PATIENCE).verified
 
 
-@attack(85, "changed contact card")
 def test_an_attackers_card_does_not_replace_a_contact_of_the_same_name(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -79,7 +75,6 @@ def book_of(alice: User) -> Story:
     return Story(alice, own_nonce(TYPE, 0))
 
 
-@attack(86, "poisoned address book")
 def test_a_book_that_others_have_access_to_is_refused(
     mallory: Mallory, alice: User, eve: User
 ) -> None:
@@ -91,7 +86,6 @@ def test_a_book_that_others_have_access_to_is_refused(
     assert names(device) == []
 
 
-@attack(86, "poisoned address book")
 def test_a_book_that_a_former_member_wrote_is_refused(
     mallory: Mallory, alice: User, eve: User
 ) -> None:
@@ -107,7 +101,6 @@ def test_a_book_that_a_former_member_wrote_is_refused(
     assert names(device) == []
 
 
-@attack(149, "own type on a shared container")
 def test_a_container_that_a_member_gives_the_type_of_an_own_document_stays_in_sight_and_in_use(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -129,7 +122,6 @@ def test_a_container_that_a_member_gives_the_type_of_an_own_document_stays_in_si
     assert device.getContainer(story.uuid).result(PATIENCE).content == b"a document"
 
 
-@attack(149, "own type on a shared container")
 def test_nobody_gets_access_to_a_container_of_the_type_of_an_own_document(
     mallory: Mallory, alice: User, eve: User
 ) -> None:
@@ -151,7 +143,6 @@ def book_of_two_versions(mallory: Mallory, alice: User, bob: User, eve: User) ->
     return story
 
 
-@attack(87, "address book rolled back")
 def test_a_book_that_the_broker_hides_is_neither_empty_nor_joined_with_another(
     mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:
@@ -174,7 +165,6 @@ def test_a_book_that_the_broker_hides_is_neither_empty_nor_joined_with_another(
         attempt(Contacts(fresh).list())
 
 
-@attack(88, "other keys for a contact")
 def test_no_contact_is_added_if_the_broker_serves_another_users_keys(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -198,7 +188,6 @@ def of_the_same_id(card: ContactCard) -> ContactCard:
     return other
 
 
-@attack(88, "other keys for a contact")
 def test_a_card_with_the_same_user_id_and_another_fingerprint_is_not_added(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -207,7 +196,6 @@ def test_a_card_with_the_same_user_id_and_another_fingerprint_is_not_added(
         attempt(Contacts(device).add(of_the_same_id(card_of(mallory, bob))))
 
 
-@attack(88, "other keys for a contact")
 def test_nothing_is_encrypted_for_keys_with_the_same_user_id_and_another_fingerprint(
     mallory: Mallory, alice: User, bob: User
 ) -> None:

@@ -1,6 +1,6 @@
 """Attacks on sealed bytes: moved, cut, changed in the last byte, spliced, compared.
 
-Attacks 11, 16, 18, 19 and 24 of `catalogue`. Twice where it can be: by a broker, which the signed hashes
+Attacks 11, 16, 18, 19 and 24 of attacks.toml. Twice where it can be: by a broker, which the signed hashes
 show; and by a writer who signs hashes that fit, so that nothing but the sealing itself stands in the way.
 """
 
@@ -37,7 +37,6 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import WRITES, Cast, Mallory, check_no_file, level, save
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
 from tests.hostile_broker.served import governing_of, instead, same, with_wrap, wrap_of
 from tests.kit.tables import query
@@ -149,7 +148,6 @@ def sealed_content(
 
 
 @pytest.mark.sampled
-@attack(16, "chunks moved or cut")
 @pytest.mark.parametrize("size", CONTENTS)
 def test_no_segment_is_moved_doubled_dropped_cut_or_added(
     mallory: Mallory, size: int, monkeypatch: pytest.MonkeyPatch
@@ -225,7 +223,6 @@ def sign_for(
     mallory.plant(story, replace(story.altered(writer, request, content=part), content=sealed))
 
 
-@attack(16, "chunks moved or cut")
 def test_no_chunk_is_moved_or_cut_even_where_a_writer_signs_for_it(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
     story = Story(alice).created({alice: OWNER, bob: WRITER})
@@ -256,7 +253,6 @@ def check_nothing_is_held(error: BaseException, plaintext: bytes) -> None:
 
 
 @pytest.mark.sampled
-@attack(18, "plaintext released early")
 @pytest.mark.parametrize("size", [SMALL, 8 * SEGMENT + 9], ids=["small", "large"])
 def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
     mallory: Mallory, tmp_path: Path, size: int, alice: User
@@ -292,7 +288,6 @@ def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
     assert (tmp_path / "content").read_bytes() == plaintext[:size]
 
 
-@attack(19, "parts spliced")
 def test_no_header_and_content_are_put_together_that_were_not_written_together(
     mallory: Mallory, alice: User
 ) -> None:
@@ -319,9 +314,6 @@ def test_no_header_and_content_are_put_together_that_were_not_written_together(
 
 
 # Sealed bytes tell a broker, or a thief of its database, nothing of the plaintext but its length.
-
-
-leaking = attack(24, "equality and length leaks")
 
 
 RUN: Final = 16
@@ -368,7 +360,6 @@ def runs(data: bytes) -> set[bytes]:
     return {data[at : at + RUN] for at in range(len(data) - RUN + 1)}
 
 
-@leaking
 @pytest.mark.long
 def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -396,7 +387,6 @@ def contents(size: int) -> list[bytes]:
     return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]
 
 
-@leaking
 @pytest.mark.sampled
 @pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, LARGE])
 def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
@@ -428,7 +418,6 @@ def padded(story: Story, author: User, plaintext: bytes, length: int) -> tuple[P
     return replace(new.finish(story.key, len(plaintext), sha256(sealed)), sealedKey=key), sealed
 
 
-@leaking
 def test_what_another_program_padded_is_read_without_and_padding_that_says_something_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -453,9 +442,6 @@ def test_what_another_program_padded_is_read_without_and_padding_that_says_somet
 
 # Wraps, sealed part keys and segments in another place than the one that they were made for. A member signs
 # records in which every hash fits, so that nothing but what each sealing is bound to stands in the way.
-
-
-replaying = attack(11, "replayed wraps and parts")
 
 
 # By the broker.
@@ -533,7 +519,6 @@ PLACES = [
 ]  # fmt: skip
 
 
-@replaying
 @pytest.mark.sampled
 @pytest.mark.parametrize("move", PLACES, ids=lambda move: move.__name__)
 def test_a_wrap_opens_in_its_own_place_alone_whoever_signs_for_another(
@@ -564,7 +549,6 @@ def one_axis_off(part: NewPart, axis: str, other: User) -> NewPart:
     return with_fields(part, **changes.get(axis, {}))
 
 
-@replaying
 @pytest.mark.sampled
 @pytest.mark.parametrize("axis", ["container", "part", "role", "author", "container key"])
 def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_another(
@@ -578,7 +562,6 @@ def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_anothe
     check_refused(mallory, who, story, part, moved, sealed)
 
 
-@replaying
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "axis", ["container", "part", "role", "author", "index", "last", "part key"]

@@ -1,6 +1,6 @@
 """Attacks on what a broker stores: by thieves of the database or of an old key, by users of the machine.
 
-Attacks 44, 55, 59 and 109 of `catalogue`.
+Attacks 44, 55, 59 and 109 of attacks.toml.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,6 @@ from scbroker.server.keys import KEY_FILE, VERIFIER
 from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, of_passphrase, row_of
-from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, rotate_to_the_end
@@ -56,7 +55,6 @@ def parts_in(data: list[bytes], whole: bytes, step: int = 1) -> set[bytes]:
 
 
 @pytest.mark.long
-@attack(44, "passphrases guessed from the database")
 def test_no_byte_of_a_database_without_the_brokers_key_tests_a_guess_at_a_passphrase(
     start_broker: StartBroker,
 ) -> None:
@@ -93,7 +91,6 @@ def test_no_byte_of_a_database_without_the_brokers_key_tests_a_guess_at_a_passph
     assert open_stored(broker_key, KEY_FILE, ring.userId.bytes, stored) == files[1]
 
 
-@attack(44, "passphrases guessed from the database")
 def test_a_stored_key_file_opens_only_under_this_brokers_key_and_for_its_user(
     mallory: Mallory,
 ) -> None:
@@ -125,7 +122,6 @@ def alone(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.long
-@attack(59, "old KeyFiles in the database's files")
 @pytest.mark.parametrize("end", ["replaced", "deleted"])
 def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(
     alone: BrokerProcess, end: str
@@ -149,7 +145,6 @@ def open_to_others(*paths: Path) -> list[Path]:
 
 
 @pytest.mark.long
-@attack(55, "files readable by other users of the machine")
 def test_a_data_folder_that_is_open_to_all_is_closed_and_so_is_every_file_that_a_broker_makes(
     tmp_path: Path,
 ) -> None:
@@ -211,7 +206,6 @@ def theft(start_broker: StartBroker) -> Theft:
 
 
 @pytest.mark.long
-@attack(109, "rotated broker's key")
 def test_nothing_in_the_database_after_a_rotation_opens_or_tests_a_guess_under_the_old_key(
     theft: Theft,
 ) -> None:
@@ -231,7 +225,6 @@ def test_nothing_in_the_database_after_a_rotation_opens_or_tests_a_guess_under_t
 
 
 @pytest.mark.long
-@attack(109, "rotated broker's key")
 def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> None:
     fresh = random_bytes(16) + (clock() + 10**8).to_bytes(8, "big")
     with Wire(theft.broker) as wire:
@@ -242,7 +235,6 @@ def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> N
 
 
 @pytest.mark.long
-@attack(109, "rotated broker's key")
 def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_no_key_file(
     theft: Theft,
 ) -> None:
@@ -258,7 +250,6 @@ def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_n
 
 
 @pytest.mark.long
-@attack(109, "rotated broker's key")
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_proof_that_a_thief_of_the_old_key_writes_before_the_next_rotation_is_not_taken_into_it(
     theft: Theft,
@@ -272,7 +263,6 @@ def test_a_proof_that_a_thief_of_the_old_key_writes_before_the_next_rotation_is_
 
 
 @pytest.mark.long
-@attack(109, "rotated broker's key")
 def test_a_copy_from_before_the_rotation_opens_under_the_old_key_and_is_the_limit(
     theft: Theft,
 ) -> None:

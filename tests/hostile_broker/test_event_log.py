@@ -1,6 +1,6 @@
 """Attacks on the event log and on streams of events, and with containers that were deleted.
 
-Attacks 37, 38 and 75 to 79 of `catalogue`. A device notices that its log lost, moved or changed events;
+Attacks 37, 38 and 75 to 79 of attacks.toml. A device notices that its log lost, moved or changed events;
 what they say stays the broker's word, and nothing follows from it. A deletion is a signed record like every
 other.
 """
@@ -35,7 +35,6 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import HEARTBEAT, NO_EVENTS, Event, Events, digest_with
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks, verified_marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHUNK,
     EVENTS,
@@ -128,7 +127,6 @@ LIES: Final[dict[str, tuple[Lie, type[BrokerError] | None, type[BrokerError]]]] 
 
 
 @pytest.mark.sampled
-@attack(37, "event log changed")
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
 def test_a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it(
     mallory: Mallory, again: bool
@@ -144,7 +142,6 @@ def test_a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it(
 
 
 @pytest.mark.long
-@attack(37, "event log changed")
 def test_a_gap_is_refused_also_at_the_first_reading_and_the_rest_is_the_limit(
     mallory: Mallory,
 ) -> None:
@@ -160,7 +157,6 @@ def test_a_gap_is_refused_also_at_the_first_reading_and_the_rest_is_the_limit(
                     attempt(device.getEvents())
 
 
-@attack(37, "event log changed")
 def test_a_log_that_grew_again_is_another_for_a_reading_that_begins_behind_what_was_read(
     mallory: Mallory,
 ) -> None:
@@ -188,7 +184,6 @@ def aged(first: int, log: list[Event]) -> Lie:
     )
 
 
-@attack(37, "event log changed")
 def test_what_is_kept_of_a_log_is_what_it_was_and_what_was_dropped_never_comes_back(
     mallory: Mallory,
 ) -> None:
@@ -219,7 +214,6 @@ def both(first: Lie, second: Lie) -> Lie:
     return lambda log: second(first(log))
 
 
-@attack(37, "event log changed")
 def test_who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_brokers_word(
     mallory: Mallory,
 ) -> None:
@@ -241,7 +235,6 @@ def test_who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_br
 
 
 @pytest.mark.long
-@attack(37, "event log changed")
 def test_what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -290,7 +283,6 @@ def plant_risen(mallory: Mallory, story: Story, bob: User) -> None:
 
 
 @pytest.mark.long
-@attack(38, "deleted container brought back")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_device_that_has_seen_the_deletion_takes_the_container_again(
     mallory: Mallory, when: str
@@ -313,7 +305,6 @@ def test_no_device_that_has_seen_the_deletion_takes_the_container_again(
     mallory.check_refused(device, story, FORK, *OPERATIONS)
 
 
-@attack(38, "deleted container brought back")
 def test_a_deletion_that_nobody_signed_is_no_deletion(mallory: Mallory) -> None:
     """A broker that merely says `deleted`: what a program would throw away is still there."""
     alice, _, story = deleted_story(mallory)
@@ -334,7 +325,6 @@ def test_a_deletion_that_nobody_signed_is_no_deletion(mallory: Mallory) -> None:
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"gone"
 
 
-@attack(38, "deleted container brought back")
 def test_an_id_that_was_deleted_is_refused_for_ever_by_the_broker(mallory: Mallory) -> None:
     """Containers deleted by a record, containers deleted with their last user, and users."""
     alice, bob, story = deleted_story(mallory)
@@ -404,7 +394,6 @@ def another(mallory: Mallory, device: ServerProvider, how: str) -> ServerProvide
 
 
 @pytest.mark.sampled
-@attack(37, "event log changed")
 @pytest.mark.parametrize("how", ["one program", "two programs"])
 @pytest.mark.parametrize("slow, quick", [(FORKED, honest), (honest, FORKED)])
 @pytest.mark.parametrize(
@@ -434,7 +423,6 @@ def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
 
 
 @pytest.mark.sampled
-@attack(37, "event log changed")
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
     mallory: Mallory, persistent: bool
@@ -463,7 +451,6 @@ def told(first: int, last: int) -> Lie:
     return lambda _: Events(events=[], firstId=first, lastId=last, droppedDigest=b"d" * 32)
 
 
-@attack(49, "device stuck by one answer")
 def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_path: Path) -> None:
     """No number is signed. An honest broker's log is read afterwards, also by a restarted program."""
     alice, _ = log_of_five(mallory)
@@ -486,7 +473,6 @@ def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_pat
 
 
 @pytest.mark.long
-@attack(40, "parser ambiguity and bombs")
 def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,7 +496,6 @@ def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_en
     assert (len(pages), type(caught.value)) == (6, BrokerError.tooLargeError)
 
 
-@attack(40, "parser ambiguity and bombs")
 def test_an_event_names_no_more_changes_than_there_are(mallory: Mallory) -> None:
     alice, _ = log_of_five(mallory)
     device = mallory.device_of(alice)
@@ -539,7 +524,6 @@ def collect(device: ServerProvider, start: int, count: int) -> list[int]:
 
 
 @pytest.mark.sampled
-@attack(75, "a stream with gaps")
 @pytest.mark.parametrize("name", sorted(LIES))
 def test_a_lie_about_the_log_ends_the_stream_of_a_device_that_has_read_it(
     mallory: Mallory, name: str
@@ -553,7 +537,6 @@ def test_a_lie_about_the_log_ends_the_stream_of_a_device_that_has_read_it(
     assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
 
 
-@attack(76, "a stream that goes back")
 def test_a_log_that_ends_before_the_streams_next_event_is_a_rollback_also_without_marks(
     mallory: Mallory,
 ) -> None:
@@ -564,7 +547,6 @@ def test_a_log_that_ends_before_the_streams_next_event_is_a_rollback_also_withou
         collect(device, 6, 1)
 
 
-@attack(76, "a stream that goes back")
 def test_a_log_that_has_grown_beyond_the_streams_next_event_again_is_another(
     mallory: Mallory,
 ) -> None:
@@ -591,7 +573,6 @@ def counted(mallory: Mallory, answer: Any) -> Iterator[list[Exchange]]:
 
 
 @pytest.mark.long
-@attack(77, "a stream of empty answers")
 @pytest.mark.parametrize(
     "answer",
     [b"", HEARTBEAT * 100_000, Events(events=[], firstId=1, lastId=0)],
@@ -618,7 +599,6 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
 
 
 @pytest.mark.long
-@attack(78, "a stream without a heartbeat")
 @pytest.mark.parametrize(
     "silent, seconds, why",
     [
@@ -641,7 +621,6 @@ def test_a_connection_without_an_end_is_given_up(
         assert why in str(caught.value)
 
 
-@attack(79, "all waiting requests of one user")
 def test_one_user_cannot_take_all_waiting_requests(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
     greedy, modest = mallory.device_of(alice), mallory.device_of(bob)

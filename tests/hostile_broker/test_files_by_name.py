@@ -1,6 +1,6 @@
 """Attacks on programs that open containers as files, by people who share with their user.
 
-Attacks 117 to 119 of `catalogue`. Other users choose the names of what they share.
+Attacks 117 to 119 of attacks.toml. Other users choose the names of what they share.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, NewContainer, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
-from tests.hostile_broker.catalogue import attack
 from tests.kit.fixtures import NewProvider
 from tests.kit.people import offer, put
 from tests.kit.waiting import PATIENCE
-
-acting = attack(117, "name that acts as a path")
-taken = attack(118, "name of another container")
-ended = attack(119, "files after the end of access")
 
 OWNER, WRITER = 511, 79
 NAMES = [
@@ -56,7 +51,6 @@ def befriended(alice: ServerProvider, mallory: ServerProvider) -> ContactCard:
 # Names that act as paths.
 
 
-@acting
 def test_a_name_that_leads_elsewhere_is_not_a_path(
     alice: ServerProvider, files: ContainerFileSystem
 ) -> None:
@@ -69,7 +63,6 @@ def test_a_name_that_leads_elsewhere_is_not_a_path(
     assert files.find("", withdirs=True) == ["b"]
 
 
-@acting
 def test_no_file_is_written_under_such_a_name(files: ContainerFileSystem) -> None:
     for name in NAMES:
         if isinstance(name, str) and name not in ("/etc/passwd", "a/"):
@@ -78,7 +71,6 @@ def test_no_file_is_written_under_such_a_name(files: ContainerFileSystem) -> Non
     assert files.find("") == []
 
 
-@acting
 @pytest.mark.usefixtures("befriended")
 def test_a_hidden_file_of_another_user_is_not_saved_on_the_disk(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider, tmp_path: Path
@@ -95,7 +87,6 @@ def test_a_hidden_file_of_another_user_is_not_saved_on_the_disk(
     assert sorted(each.name for each in tmp_path.rglob("*")) == ["a", "chosen"]
 
 
-@acting
 def test_a_name_that_takes_a_minute_to_normalize_delays_nothing(
     files: ContainerFileSystem, alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +105,6 @@ def test_a_name_that_takes_a_minute_to_normalize_delays_nothing(
 # The name of another container.
 
 
-@taken
 def test_what_a_stranger_shares_has_no_place_among_the_files(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -133,7 +123,6 @@ def test_what_a_stranger_shares_has_no_place_among_the_files(
     assert mallory.getContainerContent(hers[1]).result(PATIENCE) == b"shared"
 
 
-@taken
 def test_with_everyone_a_name_that_a_stranger_has_as_well_is_ambiguous(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -148,7 +137,6 @@ def test_with_everyone_a_name_that_a_stranger_has_as_well_is_ambiguous(
 
 
 @pytest.mark.long
-@taken
 @pytest.mark.usefixtures("befriended")
 def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
@@ -179,7 +167,6 @@ def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
 
 
 @pytest.mark.sampled
-@taken
 @pytest.mark.usefixtures("befriended")
 @pytest.mark.parametrize(
     "own, hers",
@@ -204,7 +191,6 @@ def test_a_contact_puts_no_file_in_place_of_a_folder_and_no_folder_in_place_of_a
     assert files.cat("reports/1.csv") in (b"mine", b"shared")
 
 
-@taken
 @pytest.mark.usefixtures("befriended")
 def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to_its_name(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
@@ -220,7 +206,6 @@ def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to
     assert mallory.getContainerContent(own).result(PATIENCE) == b"shared"
 
 
-@taken
 @pytest.mark.usefixtures("befriended")
 def test_a_name_that_a_contact_takes_after_it_was_listed_gets_nothing_that_is_written(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
@@ -237,7 +222,6 @@ def test_a_name_that_a_contact_takes_after_it_was_listed_gets_nothing_that_is_wr
 
 
 @pytest.mark.long
-@taken
 @pytest.mark.usefixtures("befriended")
 def test_a_name_that_a_contact_has_as_well_is_not_left_out_of_a_table(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
@@ -252,7 +236,6 @@ def test_a_name_that_a_contact_has_as_well_is_not_left_out_of_a_table(
         pyarrow.dataset.dataset("rain", filesystem=files, format="csv").to_table()
 
 
-@taken
 def test_a_container_that_was_renamed_since_it_was_listed_is_neither_written_nor_deleted(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
@@ -269,7 +252,6 @@ def test_a_container_that_was_renamed_since_it_was_listed_is_neither_written_nor
 # After the end of access.
 
 
-@ended
 @pytest.mark.usefixtures("befriended")
 def test_a_file_is_neither_read_nor_listed_once_access_has_ended(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
@@ -282,7 +264,6 @@ def test_a_file_is_neither_read_nor_listed_once_access_has_ended(
     assert files.find("") == []
 
 
-@ended
 def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:

@@ -1,6 +1,6 @@
 """Attacks on the history of a group, by former managers and members with a broker that helps them.
 
-Attacks 125 to 128 of `catalogue`. A group is its container: no key of its own goes on after a manager was
+Attacks 125 to 128 of attacks.toml. A group is its container: no key of its own goes on after a manager was
 removed, nobody else can make records of it, and no other container takes its place.
 """
 
@@ -12,7 +12,6 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.groups import GroupOutcome, GroupViews
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FORK, GROUPS, INTEGRITY, KEYS, ROLLBACK
 from tests.hostile_broker.teams import Stage, everything, fork, member_device, view_of_group
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group
@@ -43,7 +42,6 @@ def reached_by(team: Group, alice: User) -> Story:
 
 
 @pytest.mark.sampled
-@attack(125, "former manager of a group")
 @pytest.mark.parametrize("who", ["a former manager", "an accomplice"])
 @fresh_and_marked
 def test_what_a_user_adds_to_a_group_who_is_not_a_manager_at_that_moment_is_refused(
@@ -61,7 +59,6 @@ def test_what_a_user_adds_to_a_group_who_is_not_a_manager_at_that_moment_is_refu
         mallory.check_refused(device, story, INTEGRITY)
 
 
-@attack(125, "former manager of a group")
 def test_a_group_before_the_removal_is_a_rollback_for_a_device_that_saw_it(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -72,7 +69,6 @@ def test_a_group_before_the_removal_is_a_rollback_for_a_device_that_saw_it(
         mallory.check_refused(device, story, ROLLBACK)
 
 
-@attack(125, "former manager of a group")
 def test_a_fresh_device_that_meets_the_broker_and_a_former_manager_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:
@@ -87,7 +83,6 @@ def test_a_fresh_device_that_meets_the_broker_and_a_former_manager_is_the_limit(
         mallory.check_refused(device, story, FORK)
 
 
-@attack(125, "former manager of a group")
 @fresh_and_marked
 def test_a_signing_key_that_a_former_manager_retires_back_in_time_is_the_limit(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -118,7 +113,6 @@ def test_a_signing_key_that_a_former_manager_retires_back_in_time_is_the_limit(
 
 
 @pytest.mark.long
-@attack(126, "another container for a group")
 def test_a_roster_of_another_group_is_refused(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -133,7 +127,6 @@ def test_a_roster_of_another_group_is_refused(
         mallory.check_refused(device, story, INTEGRITY)
 
 
-@attack(127, "refused change of a group shown to some")
 def test_two_records_of_one_version_of_a_group_are_a_fork_for_a_device_that_saw_one(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -146,7 +139,6 @@ def test_two_records_of_one_version_of_a_group_are_a_fork_for_a_device_that_saw_
         mallory.check_refused(device, story, FORK)
 
 
-@attack(128, "group in a user's place")
 def test_nothing_is_wrapped_to_the_key_of_a_group_in_place_of_a_user(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:

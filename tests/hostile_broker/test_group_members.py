@@ -1,6 +1,6 @@
 """Attacks by members, former members and strangers of a group, at an honest broker and with its help.
 
-Attacks 140 to 148 of `catalogue`. The broker compares each request with the group as it is at that moment.
+Attacks 140 to 148 of attacks.toml. The broker compares each request with the group as it is at that moment.
 What it hides of owed keys and of removals, a device finds out from what members signed.
 """
 
@@ -27,7 +27,6 @@ from scbroker.wire.rosters import GroupState
 from scbroker.wire.users import KeyChainState
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, GROUP_LIST, GROUPS, KEYS, RECORD, VIEW
 from tests.hostile_broker.served import (
     content_of,
@@ -64,7 +63,6 @@ def sent_rosters(mallory: Mallory, team: Group, count: int) -> list[RecordReques
 
 
 @pytest.mark.long
-@attack(140, "member who acts as another, or as the group")
 @fresh_and_marked
 def test_a_record_through_a_group_is_signed_by_the_member_whom_it_names(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -85,7 +83,6 @@ def test_a_record_through_a_group_is_signed_by_the_member_whom_it_names(
         mallory.rewind(story, 1)
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_a_reader_sees_which_member_acted_and_for_which_group(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -96,7 +93,6 @@ def test_a_reader_sees_which_member_acted_and_for_which_group(
     assert (shown.modifiedBy, shown.modifiedVia) == (bob.ring.userId, team.uuid)
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_direct_access_that_a_sharer_gave_before_the_removal_is_the_limit(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -113,7 +109,6 @@ def test_direct_access_that_a_sharer_gave_before_the_removal_is_the_limit(
     assert {each.userId for each in shown} == {team.uuid, bob.ring.userId, eve.ring.userId}
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_a_new_member_opens_everything_that_the_group_ever_could_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -127,7 +122,6 @@ def test_a_new_member_opens_everything_that_the_group_ever_could_which_is_the_li
     assert hers.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_a_thief_of_a_members_key_opens_with_the_broker_all_that_the_group_ever_could_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -153,7 +147,6 @@ def test_a_thief_of_a_members_key_opens_with_the_broker_all_that_the_group_ever_
         bob.ring.encryption[0].unwrap(later.wrap, info)
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_a_manager_gets_by_themselves_every_role_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -168,7 +161,6 @@ def test_a_manager_gets_by_themselves_every_role_which_is_the_limit(
     device.deleteContainer(story.uuid).result(PATIENCE)
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_what_a_member_had_read_before_the_removal_is_the_limit(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -185,7 +177,6 @@ def test_what_a_member_had_read_before_the_removal_is_the_limit(
     assert opened(first, wrapped_key(first, team)) == b"before"
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_what_a_stranger_sees_of_a_group_is_the_limit(
     alice: User, bob: User, carol: User, eve: User
 ) -> None:
@@ -208,7 +199,6 @@ def test_what_a_stranger_sees_of_a_group_is_the_limit(
     assert b"Team" not in answer.body
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_what_the_broker_sees_of_a_group_is_the_limit(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -237,7 +227,6 @@ def test_what_the_broker_sees_of_a_group_is_the_limit(
     assert b"A name" not in short
 
 
-@attack(140, "member who acts as another, or as the group")
 def test_a_reader_of_a_container_judges_the_chain_of_each_of_its_groups_once(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -262,7 +251,6 @@ def test_a_reader_of_a_container_judges_the_chain_of_each_of_its_groups_once(
 # Managing and deleting
 
 
-@attack(141, "group changed or deleted by a former manager")
 @pytest.mark.parametrize("act", ["adds a user", "gives the group to themselves", "deletes it"])
 def test_a_former_manager_changes_nothing_of_the_group(
     act: str, alice: User, bob: User, eve: User
@@ -279,7 +267,6 @@ def test_a_former_manager_changes_nothing_of_the_group(
     team.send(bob, forged[act]()).expect(404, "not-found")
 
 
-@attack(141, "group changed or deleted by a former manager")
 @pytest.mark.parametrize("act", ["changes the managers", "deletes it"])
 def test_a_manager_who_is_not_an_owner_neither_changes_the_managers_nor_deletes_the_group(
     act: str, alice: User, bob: User
@@ -292,7 +279,6 @@ def test_a_manager_who_is_not_an_owner_neither_changes_the_managers_nor_deletes_
     team.send(bob, forged[act]()).expect(403, "permission")
 
 
-@attack(141, "group changed or deleted by a former manager")
 def test_no_group_is_deleted_with_containers_that_it_alone_can_reach(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -310,7 +296,6 @@ def test_no_group_is_deleted_with_containers_that_it_alone_can_reach(
 
 
 @pytest.mark.sampled
-@attack(142, "removed member's older session")
 @pytest.mark.parametrize("end", ["removed", "left"])
 def test_a_former_member_gets_nothing_through_the_group_in_an_older_session(
     mallory: Mallory, end: str, alice: User, bob: User, carol: User
@@ -348,7 +333,6 @@ def test_a_former_member_gets_nothing_through_the_group_in_an_older_session(
         assert type(caught.value) is BrokerError.notFoundError
 
 
-@attack(142, "removed member's older session")
 def test_nobody_writes_through_an_epoch_that_a_removal_has_ended_or_wraps_to_it(
     alice: User, bob: User, carol: User
 ) -> None:
@@ -372,7 +356,6 @@ def test_nobody_writes_through_an_epoch_that_a_removal_has_ended_or_wraps_to_it(
 
 
 @pytest.mark.sampled
-@attack(143, "change of a group made to repeat")
 @pytest.mark.parametrize("why", ["another manager was first", "the broker says so"])
 def test_no_secret_of_a_refused_change_is_used_again(
     mallory: Mallory, why: str, alice: User, bob: User, carol: User, eve: User
@@ -411,7 +394,6 @@ def test_no_secret_of_a_refused_change_is_used_again(
     assert (eve.ring.userId in left) == (why == "the broker says so")
 
 
-@attack(143, "change of a group made to repeat")
 def test_two_managers_who_change_the_same_member_are_not_merged(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -431,7 +413,6 @@ def test_two_managers_who_change_the_same_member_are_not_merged(
 
 
 @pytest.mark.long
-@attack(144, "epochs of a group used up")
 def test_nobody_uses_up_the_epochs_of_a_group_in_a_day(tmp_path: Path) -> None:
     """The owner removes the manager who tries to, and cannot be kept from it."""
     with Mallory(tmp_path, max_new_epochs=4) as mallory, mallory.scene():
@@ -447,7 +428,6 @@ def test_nobody_uses_up_the_epochs_of_a_group_in_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@attack(144, "epochs of a group used up")
 def test_however_often_a_member_replaces_their_key_a_manager_begins_one_epoch_at_a_time_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -475,7 +455,6 @@ def test_however_often_a_member_replaces_their_key_a_manager_begins_one_epoch_at
 # Offers
 
 
-@attack(145, "victim put into a group")
 def test_a_group_that_nobody_asked_for_shows_and_writes_nothing_until_it_is_accepted(
     mallory: Mallory, alice: User, eve: User
 ) -> None:
@@ -495,7 +474,6 @@ def test_a_group_that_nobody_asked_for_shows_and_writes_nothing_until_it_is_acce
     assert device.getGroups().result(PATIENCE) == []
 
 
-@attack(145, "victim put into a group")
 def test_a_manager_cannot_add_a_user_who_has_blocked_them(
     mallory: Mallory, alice: User, eve: User
 ) -> None:
@@ -506,7 +484,6 @@ def test_a_manager_cannot_add_a_user_who_has_blocked_them(
     team.send(eve, team.follow(eve, add={alice: WRITER})).expect(403, "blocked")
 
 
-@attack(145, "victim put into a group")
 def test_a_user_whom_a_manager_has_blocked_cannot_share_with_the_group(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -547,7 +524,6 @@ def delete(user: User, team: Group) -> None:
 
 
 @pytest.mark.sampled
-@attack(146, "owed key of a group not replaced")
 @pytest.mark.parametrize("end", [leave, delete])
 def test_the_next_change_by_a_manager_replaces_a_key_that_a_former_member_knows(
     mallory: Mallory, end: Any, alice: User, bob: User, carol: User, eve: User
@@ -562,7 +538,6 @@ def test_the_next_change_by_a_manager_replaces_a_key_that_a_former_member_knows(
     assert bob.name not in {item.fingerprint for item in sent.roster.wraps}
 
 
-@attack(146, "owed key of a group not replaced")
 def test_a_broker_that_names_nobody_hides_no_departure_from_a_manager_to_whom_it_serves_it(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -588,7 +563,6 @@ def owing(owed: Any, **membership: Any) -> Any:
     return lie
 
 
-@attack(146, "owed key of a group not replaced")
 def test_a_manager_who_knows_a_members_new_key_replaces_the_groups_without_the_brokers_word(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -603,7 +577,6 @@ def test_a_manager_who_knows_a_members_new_key_replaces_the_groups_without_the_b
 
 
 @pytest.mark.sampled
-@attack(146, "owed key of a group not replaced")
 @pytest.mark.parametrize("hint", [True, False], ids=["named", "not named"])
 def test_a_manager_replaces_an_owed_key_before_they_seal_anything_new(
     mallory: Mallory, hint: bool, alice: User, bob: User, carol: User
@@ -624,7 +597,6 @@ def test_a_manager_replaces_an_owed_key_before_they_seal_anything_new(
 
 
 @pytest.mark.long
-@attack(146, "owed key of a group not replaced")
 def test_a_departure_that_the_broker_hides_from_every_manager_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -641,7 +613,6 @@ def test_a_departure_that_the_broker_hides_from_every_manager_is_the_limit(
     assert opened(mallory.sent_record(), story.key) == b"secret"
 
 
-@attack(146, "owed key of a group not replaced")
 def test_a_member_whom_the_broker_alone_calls_deleted_is_dropped_and_reported_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -659,7 +630,6 @@ def test_a_member_whom_the_broker_alone_calls_deleted_is_dropped_and_reported_wh
 # Groups in groups
 
 
-@attack(147, "group in a group")
 def test_no_group_is_a_member_or_a_manager_of_a_group(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -686,7 +656,6 @@ def test_no_group_is_a_member_or_a_manager_of_a_group(
 # Groups and users that a broker names
 
 
-@attack(148, "groups named that nothing needs")
 def test_a_client_reads_no_group_that_neither_a_record_nor_a_list_names(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -704,7 +673,6 @@ def test_a_client_reads_no_group_that_neither_a_record_nor_a_list_names(
     assert {each.groupId for some in asked for each in some} == {team.group_id}
 
 
-@attack(148, "groups named that nothing needs")
 def test_a_writer_looks_up_those_recipients_alone_whose_keys_are_said_to_have_moved(
     mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:
@@ -722,7 +690,6 @@ def test_a_writer_looks_up_those_recipients_alone_whose_keys_are_said_to_have_mo
     assert {each.userId for some in asked for each in some} == {carol.id}
 
 
-@attack(148, "groups named that nothing needs")
 def test_a_client_that_reads_several_containers_reads_no_other_group_either(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -749,7 +716,6 @@ def test_a_client_that_reads_several_containers_reads_no_other_group_either(
     assert {each.groupId for some in asked for each in some} == {team.group_id}
 
 
-@attack(148, "groups named that nothing needs")
 def test_of_a_long_group_that_a_list_only_names_the_first_record_is_verified(
     mallory: Mallory, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -775,7 +741,6 @@ def test_of_a_long_group_that_a_list_only_names_the_first_record_is_verified(
     assert judged == [1, 1, 4, 4]
 
 
-@attack(148, "groups named that nothing needs")
 def test_no_more_of_a_group_is_read_than_an_honest_broker_keeps(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -795,7 +760,6 @@ def test_no_more_of_a_group_is_read_than_an_honest_broker_keeps(
     assert [each.groupId for each in groups_of(alice).groups] == [team.group_id]
 
 
-@attack(148, "groups named that nothing needs")
 def test_a_list_of_groups_that_never_ends_is_given_up(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

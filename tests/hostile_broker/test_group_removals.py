@@ -1,6 +1,6 @@
 """Attacks by somebody who was removed from a group, with a broker that takes what they date back.
 
-Attacks 129, 130, 134 and 135 of `catalogue`. Records through a group are judged by the group's history: the
+Attacks 129, 130, 134 and 135 of attacks.toml. Records through a group are judged by the group's history: the
 epoch in which they were made, its beginning and its end, and the role that the author had.
 """
 
@@ -15,7 +15,6 @@ from scbroker import AccessLevel, BrokerError, FileTrustStore, GroupRenewal, Ser
 from scbroker.wire.containers import ContainerView, RecordRequest
 from scbroker.wire.rosters import Membership
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, LIST, ROLLBACK
 from tests.hostile_broker.served import opened, same, wrapped_key
 from tests.hostile_broker.teams import (
@@ -116,7 +115,6 @@ def removal(mallory: Mallory, alice: User, bob: User, carol: User, eve: User) ->
     return found
 
 
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_nothing_is_dated_back_into_a_container_that_was_renewed_since(
     marked: bool, removal: Removal
@@ -128,7 +126,6 @@ def test_nothing_is_dated_back_into_a_container_that_was_renewed_since(
     removal.check_refused(device)
 
 
-@attack(129, "removed member's record dated back")
 def test_nothing_is_dated_back_behind_a_record_of_a_later_epoch(removal: Removal) -> None:
     """Carol's device has read a record that was made after the removal, under a list of before."""
     story = removal.story
@@ -138,7 +135,6 @@ def test_nothing_is_dated_back_behind_a_record_of_a_later_epoch(removal: Removal
     removal.check_refused(device)
 
 
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_no_record_of_an_ended_epoch_is_dated_a_quarter_of_an_hour_after_its_end(
     marked: bool, removal: Removal
@@ -149,7 +145,6 @@ def test_no_record_of_an_ended_epoch_is_dated_a_quarter_of_an_hour_after_its_end
 
 
 @pytest.mark.sampled
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_no_record_is_dated_before_the_membership_that_it_names(
     marked: bool, removal: Removal, eve: User
@@ -174,7 +169,6 @@ PROOFS: Mapping[str, Callable[[Removal], Membership | None]] = {
 
 
 @pytest.mark.sampled
-@attack(129, "removed member's record dated back")
 @pytest.mark.parametrize("proof", PROOFS)
 @pytest.mark.parametrize("act", ACTS)
 def test_nobody_acts_through_a_version_of_the_group_without_being_its_member(
@@ -201,7 +195,6 @@ def proved(proof: Membership | None) -> Lie:
 
 
 @pytest.mark.sampled
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_a_member_who_left_no_trace_in_the_group_makes_no_container_in_its_name(
     marked: bool, removal: Removal
@@ -216,7 +209,6 @@ def test_a_member_who_left_no_trace_in_the_group_makes_no_container_in_its_name(
     removal.check_refused(device)
 
 
-@attack(129, "removed member's record dated back")
 def test_nobody_acts_through_a_group_a_quarter_of_an_hour_after_its_deletion(
     removal: Removal,
 ) -> None:
@@ -236,7 +228,6 @@ def test_nobody_acts_through_a_group_a_quarter_of_an_hour_after_its_deletion(
 
 
 @pytest.mark.sampled
-@attack(129, "removed member's record dated back")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_what_a_writer_dates_back_into_an_untouched_container_is_the_limit(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -255,7 +246,6 @@ def test_what_a_writer_dates_back_into_an_untouched_container_is_the_limit(
 
 
 @pytest.mark.sampled
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_a_tombstone_that_a_sharer_dates_back_is_the_limit(marked: bool, removal: Removal) -> None:
     device = removal.victim(marked=marked)
@@ -265,7 +255,6 @@ def test_a_tombstone_that_a_sharer_dates_back_is_the_limit(marked: bool, removal
 
 
 @pytest.mark.sampled
-@attack(134, "access changed by a former member")
 @pytest.mark.parametrize("proof", PROOFS)
 def test_the_broker_settles_no_access_by_the_proof_of_another_membership(
     proof: str, removal: Removal
@@ -286,7 +275,6 @@ def standing(proof: Membership | None) -> Lie:
     return lie
 
 
-@attack(129, "removed member's record dated back")
 def test_a_fresh_device_that_takes_over_what_a_former_sharer_added_is_the_limit(
     removal: Removal,
 ) -> None:
@@ -299,7 +287,6 @@ def test_a_fresh_device_that_takes_over_what_a_former_sharer_added_is_the_limit(
     assert opened(sent, wrapped_key(sent, removal.bob)) == b"secret"
 
 
-@attack(129, "removed member's record dated back")
 def test_what_a_device_seals_that_has_not_seen_the_removal_is_the_limit(removal: Removal) -> None:
     """The broker serves the device the group with Bob. The first record of a later epoch ends that."""
     device = removal.victim(marked=False, group=removal.before)
@@ -313,7 +300,6 @@ def test_what_a_device_seals_that_has_not_seen_the_removal_is_the_limit(removal:
         removal.mallory.check_refused(device, story, ROLLBACK)
 
 
-@attack(134, "access changed by a former member")
 def test_access_changed_before_a_device_hears_of_the_removal_is_settled_which_is_the_limit(
     removal: Removal,
 ) -> None:
@@ -329,7 +315,6 @@ def test_access_changed_before_a_device_hears_of_the_removal_is_settled_which_is
     assert opened(sent, wrapped_key(sent, removal.bob)) == b"secret"
 
 
-@attack(129, "removed member's record dated back")
 def test_a_container_that_a_broker_leaves_out_of_a_renewal_is_the_limit_until_its_next_write(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -350,7 +335,6 @@ def test_a_container_that_a_broker_leaves_out_of_a_renewal_is_the_limit_until_it
     assert device.renewGroup(team).result(PATIENCE).renewed == 0
 
 
-@attack(129, "removed member's record dated back")
 def test_a_device_that_knows_the_removal_seals_nothing_that_the_former_member_opens(
     removal: Removal,
 ) -> None:
@@ -366,7 +350,6 @@ def test_a_device_that_knows_the_removal_seals_nothing_that_the_former_member_op
     assert opened(sent, wrapped_key(sent, removal.after, 1)) == b"secret"
 
 
-@attack(129, "removed member's record dated back")
 def test_a_device_that_knows_the_removal_renews_what_it_reaches_without_the_group(
     removal: Removal,
 ) -> None:
@@ -387,7 +370,6 @@ def test_a_device_that_knows_the_removal_renews_what_it_reaches_without_the_grou
     assert opened(sent, wrapped_key(sent, removal.after, 1)) == b"secret"
 
 
-@attack(129, "removed member's record dated back")
 def test_a_removal_that_one_program_has_seen_counts_for_the_others_of_the_device(
     removal: Removal,
 ) -> None:
@@ -409,7 +391,6 @@ def test_a_removal_that_one_program_has_seen_counts_for_the_others_of_the_device
         mallory.check_refused(programs[0], story, INTEGRITY)
 
 
-@attack(129, "removed member's record dated back")
 @fresh_and_marked
 def test_a_change_of_access_dated_back_does_not_name_the_epoch_that_came_later(
     marked: bool, removal: Removal
@@ -421,7 +402,6 @@ def test_a_change_of_access_dated_back_does_not_name_the_epoch_that_came_later(
 
 
 @pytest.mark.sampled
-@attack(130, "group's epoch lowered in a list")
 @pytest.mark.parametrize("who", ["the former member", "a member", "a user of the list"])
 @fresh_and_marked
 def test_no_change_of_access_names_an_older_epoch_of_a_group_than_the_list_before(
@@ -443,7 +423,6 @@ def test_no_change_of_access_names_an_older_epoch_of_a_group_than_the_list_befor
 
 
 @pytest.mark.sampled
-@attack(135, "list of a group renewed without a reason")
 @fresh_and_marked
 def test_a_member_without_modify_access_renews_no_list_without_a_reason(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -457,7 +436,6 @@ def test_a_member_without_modify_access_renews_no_list_without_a_reason(
 
 
 @pytest.mark.sampled
-@attack(135, "list of a group renewed without a reason")
 @fresh_and_marked
 def test_an_epoch_that_does_not_exist_is_refused_until_somebody_sets_the_list_again(
     marked: bool, removal: Removal, eve: User
@@ -472,7 +450,6 @@ def test_an_epoch_that_does_not_exist_is_refused_until_somebody_sets_the_list_ag
     removal.check_refused(device)
 
 
-@attack(135, "list of a group renewed without a reason")
 def test_a_list_with_an_epoch_that_does_not_exist_heals_by_two_changes_which_is_the_limit(
     removal: Removal, eve: User
 ) -> None:

@@ -1,6 +1,6 @@
 """Attacks on the roster of a group: a broker serves a part of a change, or a manager signs a wrong one.
 
-Attacks 136 to 139 of `catalogue`. One record names list, members, key and info of a group. A member compares
+Attacks 136 to 139 of attacks.toml. One record names list, members, key and info of a group. A member compares
 each of them with the record, and the secret with the signed key, before they use the group.
 """
 
@@ -19,7 +19,6 @@ from scbroker.wire.containers import RecordRequest
 from scbroker.wire.groups import GroupView, GroupViewRequest
 from scbroker.wire.rosters import MemberWrap
 from tests.hostile_broker.accomplices import Mallory, records_of
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY
 from tests.hostile_broker.served import same
 from tests.hostile_broker.teams import Stage, fork, member_device, view_of_group
@@ -130,7 +129,6 @@ HALVES: Final[Mapping[str, tuple[Half, type[BrokerError]]]] = {
 
 
 @pytest.mark.sampled
-@attack(136, "change of a group served in part")
 @pytest.mark.parametrize("half", HALVES)
 def test_no_part_of_a_group_is_served_as_it_was_before_a_change(
     mallory: Mallory, half: str, alice: User, bob: User, carol: User
@@ -171,7 +169,6 @@ DEPARTURES: Final[Mapping[str, Callable[[Group, User, User], SignedObject]]] = {
 
 
 @pytest.mark.sampled
-@attack(136, "change of a group served in part")
 @pytest.mark.parametrize("departure", DEPARTURES)
 def test_no_member_leaves_by_a_departure_that_they_did_not_sign_for_this_membership(
     mallory: Mallory, departure: str, alice: User, bob: User, carol: User
@@ -186,7 +183,6 @@ def test_no_member_leaves_by_a_departure_that_they_did_not_sign_for_this_members
         attempt(device.renameGroup(team.uuid, "Renamed"))
 
 
-@attack(137, "member's replaced key used again by a group")
 def test_no_manager_wraps_a_groups_key_to_a_key_that_a_member_has_replaced(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -247,7 +243,6 @@ SPOILT: Final[Mapping[str, tuple[Spoil, type[BrokerError]]]] = {
 
 
 @pytest.mark.sampled
-@attack(138, "wrong secret for a member")
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_a_secret_that_is_not_the_one_that_was_signed_is_not_used(
     mallory: Mallory, spoilt: str, alice: User, bob: User, carol: User
@@ -266,7 +261,6 @@ def test_a_secret_that_is_not_the_one_that_was_signed_is_not_used(
         device.getGroupMembers(team.uuid).result(PATIENCE)
 
 
-@attack(138, "wrong secret for a member")
 def test_no_secret_of_an_ended_epoch_is_used_that_is_not_the_one_that_was_signed(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -293,7 +287,6 @@ def test_no_secret_of_an_ended_epoch_is_used_that_is_not_the_one_that_was_signed
 
 
 @pytest.mark.sampled
-@attack(139, "epoch dated back")
 @pytest.mark.parametrize("who", ["an owner", "a member who keeps the key"])
 def test_a_list_of_members_that_devices_refuse_shuts_the_group_which_is_the_limit(
     mallory: Mallory, who: str, alice: User, bob: User, carol: User
@@ -310,7 +303,6 @@ def test_a_list_of_members_that_devices_refuse_shuts_the_group_which_is_the_limi
             attempt(device.renameGroup(team.uuid, "Repaired", "with another key"))
 
 
-@attack(139, "epoch dated back")
 def test_an_epoch_that_a_manager_dates_back_makes_readers_refuse_records_which_is_the_limit(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -326,7 +318,6 @@ def test_an_epoch_that_a_manager_dates_back_makes_readers_refuse_records_which_i
         mallory.check_refused(device, story, INTEGRITY)
 
 
-@attack(139, "epoch dated back")
 def test_an_honest_broker_takes_no_epoch_that_is_dated_back(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -338,7 +329,6 @@ def test_an_honest_broker_takes_no_epoch_that_is_dated_back(
     team.send(bob, late).expect(422, "clock")
 
 
-@attack(139, "epoch dated back")
 def test_an_honest_broker_ends_no_epoch_before_a_record_that_was_made_in_it(
     mallory: Mallory, alice: User, bob: User
 ) -> None:

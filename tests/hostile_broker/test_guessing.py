@@ -1,6 +1,6 @@
 """Attacks on secrets from outside: a stolen database, guesses, questions about who exists, reminders.
 
-Numbers and names are those of `catalogue`. A broker that is honest as yet is asked by strangers, or its
+Numbers and names are those of attacks.toml. A broker that is honest as yet is asked by strangers, or its
 tables are read behind its back.
 """
 
@@ -33,7 +33,6 @@ from tests.hostile_broker.accounts import (
     row_of,
 )
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, REMINDER
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump, query
@@ -84,7 +83,6 @@ def stolen(mallory: Mallory) -> list[bytes]:
 
 
 @pytest.mark.long
-@attack(32, "offline guessing and pass-the-hash")
 def test_no_value_of_the_stored_row_logs_in_or_opens_the_key_file(
     mallory: Mallory, broker: BrokerProcess, stranger: Wire
 ) -> None:
@@ -128,7 +126,6 @@ def secrets_of(alice: Account) -> dict[str, bytes]:
     }
 
 
-@attack(32, "offline guessing and pass-the-hash")
 def test_the_verifier_is_no_prefix_of_any_key_and_no_key_stands_in_the_database(
     mallory: Mallory,
 ) -> None:
@@ -145,7 +142,6 @@ def test_the_verifier_is_no_prefix_of_any_key_and_no_key_stands_in_the_database(
     assert not any(broker_key in value for value in values)
 
 
-@attack(32, "offline guessing and pass-the-hash")
 def test_a_stolen_key_file_is_guessed_at_for_one_argon2id_each_and_that_is_the_limit(
     mallory: Mallory, derivations: list[Derivation]
 ) -> None:
@@ -204,7 +200,6 @@ QUESTIONS: dict[str, Callable[[Wire, KeyRing], Answer]] = {
 
 
 @pytest.mark.sampled
-@attack(33, "enumeration")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_stranger_gets_one_answer_for_every_user_known_or_not(
     stranger: Wire, users: dict[str, KeyRing], question: str
@@ -216,7 +211,6 @@ def test_a_stranger_gets_one_answer_for_every_user_known_or_not(
     assert answers[0][0] == (200 if question == "unset reminder" else 401)
 
 
-@attack(33, "enumeration")
 def test_a_throttled_stranger_gets_one_answer_for_every_user_known_or_not(
     stranger: Wire, users: dict[str, KeyRing]
 ) -> None:
@@ -230,7 +224,6 @@ def test_a_throttled_stranger_gets_one_answer_for_every_user_known_or_not(
         assert 1 <= int(told[-1].headers["retry-after"]) <= 901
 
 
-@attack(33, "enumeration")
 def test_a_sync_says_nothing_of_any_user_but_the_sessions_own(mallory: Mallory) -> None:
     alice, another = account(mallory), account(mallory, "another")
     device, count = mallory.device(alice.ring), len(mallory.heard)
@@ -243,7 +236,6 @@ def test_a_sync_says_nothing_of_any_user_but_the_sessions_own(mallory: Mallory) 
     assert (asked.path, asked.query, asked.body) == ("/v1/key-file", "", b"")
 
 
-@attack(33, "enumeration")
 def test_guesses_are_throttled_by_user_and_by_address_and_a_delay_of_new_devices_is_the_limit(
     broker: BrokerProcess, stranger: Wire
 ) -> None:
@@ -287,7 +279,6 @@ def pass_of(broker: BrokerProcess, ring: KeyRing) -> bytes:
 
 
 @pytest.mark.long
-@attack(33, "enumeration")
 def test_strangers_who_guess_lock_no_device_out_that_was_in_before(
     stranger: Wire, devices: Devices
 ) -> None:
@@ -305,7 +296,6 @@ def test_strangers_who_guess_lock_no_device_out_that_was_in_before(
         answer.expect(200)
 
 
-@attack(33, "enumeration")
 def test_a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing(
     broker: BrokerProcess, stranger: Wire, devices: Devices
 ) -> None:
@@ -327,7 +317,6 @@ def test_a_pass_that_is_made_up_changed_or_another_users_is_worth_nothing(
         stranger.open_key_file(user, devices.auth, each, "203.0.113.1").expect(429, "throttled")
 
 
-@attack(33, "enumeration")
 def test_a_stolen_pass_buys_as_many_guesses_as_an_address_and_collected_ones_as_many_as_a_user(
     stranger: Wire, devices: Devices
 ) -> None:
@@ -344,7 +333,6 @@ def test_a_stolen_pass_buys_as_many_guesses_as_an_address_and_collected_ones_as_
 
 
 @pytest.mark.process
-@attack(34, "reminder leaks")
 def test_a_reminder_travels_by_its_own_operation_alone(
     mallory: Mallory, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -373,7 +361,6 @@ def test_a_reminder_travels_by_its_own_operation_alone(
     assert reminder not in shown + str(caught.value)
 
 
-@attack(34, "reminder leaks")
 def test_a_fault_of_the_brokers_database_puts_nothing_of_the_request_into_its_log(
     broker: BrokerProcess, stranger: Wire
 ) -> None:
@@ -395,7 +382,6 @@ def test_a_fault_of_the_brokers_database_puts_nothing_of_the_request_into_its_lo
             assert secret.hex() not in shown
 
 
-@attack(34, "reminder leaks")
 def test_the_other_engine_keeps_what_a_statement_was_given_out_of_its_errors_as_well() -> None:
     error = asyncpg.UniqueViolationError("the key is not unique")
     error.detail = "Key (reminder)=(a canary) already exists."
@@ -405,7 +391,6 @@ def test_the_other_engine_keeps_what_a_statement_was_given_out_of_its_errors_as_
     assert "a canary" not in str(shown) + repr(shown)
 
 
-@attack(34, "reminder leaks")
 def test_reminders_are_throttled_by_address_known_users_or_not(
     broker: BrokerProcess, stranger: Wire
 ) -> None:
@@ -428,7 +413,6 @@ TELLING: dict[str, str] = {
 }
 
 
-@attack(34, "reminder leaks")
 @pytest.mark.parametrize("reminder", TELLING.values(), ids=TELLING)
 def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_sent(
     mallory: Mallory, reminder: str
@@ -449,7 +433,6 @@ def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_
 
 
 @pytest.mark.long
-@attack(34, "reminder leaks")
 def test_a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chosen(
     mallory: Mallory,
 ) -> None:

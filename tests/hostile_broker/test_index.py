@@ -1,6 +1,6 @@
 """Attacks on the index of names that a device keeps, and by a broker that hides changes from it.
 
-Attacks 103, 121, 166 and 169 of `catalogue`. The device's marks, and the containers themselves, must show
+Attacks 103, 121, 166 and 169 of attacks.toml. The device's marks, and the containers themselves, must show
 what the index misses.
 """
 
@@ -20,14 +20,12 @@ from scbroker.wire.containers import ViewOutcome, ViewsAnswer
 from scbroker.wire.events import Events
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS
 from tests.kit import state
 from tests.kit.people import offer, put, with_access
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
-NAME: Final = "tampering with the index of names"
 VIEWS: Final = "POST /v1/batches/views"
 
 
@@ -75,7 +73,6 @@ def other(mallory: Mallory, alice: User) -> ServerProvider:
     return mallory.device_of(alice)
 
 
-@attack(166, NAME)
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["all", "changes", "both"])
 def test_an_older_index_gives_no_older_answer(
     mallory: Mallory,
@@ -108,7 +105,6 @@ def test_an_older_index_gives_no_older_answer(
     assert named(device, "box", "old", "new") == [[], [], [renamed]]
 
 
-@attack(166, NAME)
 def test_a_change_that_the_device_has_verified_is_not_hidden_by_withholding_its_event(
     mallory: Mallory, device: ServerProvider, other: ServerProvider
 ) -> None:
@@ -125,7 +121,6 @@ def test_a_change_that_the_device_has_verified_is_not_hidden_by_withholding_its_
         assert shown(mallory.restarted(device)) == {one, two}
 
 
-@attack(166, NAME)
 def test_a_name_finds_no_container_that_has_another_one_by_now(
     mallory: Mallory, device: ServerProvider, other: ServerProvider
 ) -> None:
@@ -140,7 +135,6 @@ def test_a_name_finds_no_container_that_has_another_one_by_now(
         assert named(device, "new") == [[one]]
 
 
-@attack(166, NAME)
 def test_a_log_that_lacks_an_event_is_not_followed(
     mallory: Mallory,
     device: ServerProvider,
@@ -159,7 +153,6 @@ def test_a_log_that_lacks_an_event_is_not_followed(
     assert "a list of all containers" in caplog.text
 
 
-@attack(166, NAME)
 def test_a_denied_container_is_named_and_asked_for_again_by_each_list(
     mallory: Mallory,
     device: ServerProvider,
@@ -184,7 +177,6 @@ def test_a_denied_container_is_named_and_asked_for_again_by_each_list(
     assert shown(device) == {one}
 
 
-@attack(169, "long past of a stranger's container")
 def test_a_strangers_container_with_a_long_past_delays_no_other_name(
     mallory: Mallory, alice: User, bob: User, carol: User, device: ServerProvider,
     other: ServerProvider, monkeypatch: pytest.MonkeyPatch,
@@ -223,7 +215,6 @@ def test_a_strangers_container_with_a_long_past_delays_no_other_name(
     assert named(device, "box 3") == [[box]]
 
 
-@attack(121, "list flooded by others")
 def test_no_list_reads_a_container_of_a_stranger_again_for_its_long_name(
     mallory: Mallory, device: ServerProvider, bob: User
 ) -> None:
@@ -236,7 +227,6 @@ def test_no_list_reads_a_container_of_a_stranger_again_for_its_long_name(
     assert VIEWS not in mallory.since(count)
 
 
-@attack(103, "namesake of a container")
 def test_of_many_namesakes_few_are_read_besides_the_users_own(
     mallory: Mallory, device: ServerProvider, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Attacks on kept sessions: stolen, changed, older, and a broker that makes devices forget.
 
-Attacks 93 to 96 of `catalogue`. A kept session is a file with the sealed KeyRing, and its key in the keychain
-or in a second file.
+Attacks 93 to 96 of attacks.toml. A kept session is a file with the sealed KeyRing, and its key in the
+keychain or in a second file.
 """
 
 import os
@@ -18,7 +18,6 @@ from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import NEW_PASSPHRASE, NEW_PASSWORD, PASSPHRASE, PASSWORD
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, KEYS, ROLLBACK, SESSIONS
 from tests.kit.brokers import clock
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
@@ -78,7 +77,6 @@ def not_resumed(
 # Stolen
 
 
-@attack(93, "kept session stolen")
 def test_a_thief_of_the_file_alone_has_nothing(mallory: Mallory, folder: Path) -> None:
     """On a machine of their own there is no key; and any other key opens nothing."""
     ring = kept(mallory, folder)
@@ -106,7 +104,6 @@ def _entries() -> dict[tuple[str, str], str]:
     return found.entries
 
 
-@attack(93, "kept session stolen")
 def test_a_copy_of_the_file_from_before_a_log_out_does_not_open_afterwards(
     mallory: Mallory, folder: Path
 ) -> None:
@@ -125,7 +122,6 @@ def test_a_copy_of_the_file_from_before_a_log_out_does_not_open_afterwards(
     not_resumed(mallory, at(mallory, folder), DAMAGED, "damaged")
 
 
-@attack(93, "kept session stolen")
 def test_a_key_that_was_stolen_before_a_log_in_opens_nothing_that_is_kept_afterwards(
     mallory: Mallory, folder: Path
 ) -> None:
@@ -145,7 +141,6 @@ def test_a_key_that_was_stolen_before_a_log_in_opens_nothing_that_is_kept_afterw
 # Changed
 
 
-@attack(94, "kept session changed")
 def test_halves_of_another_user_or_broker_do_not_open(
     mallory: Mallory, folder: Path, tmp_path: Path, keychain: MemoryKeychain
 ) -> None:
@@ -164,7 +159,6 @@ def test_halves_of_another_user_or_broker_do_not_open(
         open_session(elsewhere, key, mallory.origin, alice.userId)
 
 
-@attack(94, "kept session changed")
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
 @pytest.mark.parametrize("name", ["session", "key", "sessions.lock"])
 def test_a_planted_file_is_neither_read_nor_changed(
@@ -187,7 +181,6 @@ def test_a_planted_file_is_neither_read_nor_changed(
     assert victim.read_bytes() == before
 
 
-@attack(94, "kept session changed")
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702], ids=oct)
 def test_a_folder_that_others_can_write_is_refused_before_anything_is_sent(
     mallory: Mallory, folder: Path, mode: int
@@ -226,7 +219,6 @@ def token_of(mallory: Mallory, ring: KeyRing) -> Session:
     return Session(token=str(token), expiresAt=clock() + 10**10, devicePass=bytes(48))
 
 
-@attack(95, "older kept session")
 def test_an_older_file_is_removed_once_signing_key_0_proves_that_its_keys_were_replaced(
     mallory: Mallory, folder: Path
 ) -> None:
@@ -266,7 +258,6 @@ CLAIMS = {
 
 
 @pytest.mark.sampled
-@attack(96, "device made to forget")
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
 def test_no_claim_of_a_broker_removes_a_kept_session(
     mallory: Mallory, folder: Path, claim: Callable[[Mallory], Any]
@@ -281,7 +272,6 @@ def test_no_claim_of_a_broker_removes_a_kept_session(
     assert at(mallory, folder).resumeSession().result(PATIENCE) == ring.userId
 
 
-@attack(96, "device made to forget")
 def test_a_broker_that_refuses_the_newer_of_two_key_rings_does_not_prove_that_both_are_older(
     mallory: Mallory, folder: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Attacks on the KeyFile: what it says, what it is spliced from, whose it is, and how old it is.
 
-Attacks 25 to 31 of `catalogue`. The broker serves it, so every byte of it is the broker's to choose; a
+Attacks 25 to 31 of attacks.toml. The broker serves it, so every byte of it is the broker's to choose; a
 client that refuses it has sent `auth` and nothing else, and has signed nothing.
 """
 
@@ -35,7 +35,6 @@ from tests.hostile_broker.accounts import (
     serving,
     turned_down,
 )
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, FAULT, FORK, INTEGRITY, ROLLBACK, SUBSTITUTION
 from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.hostile_broker.two_keys import for_two_keys
@@ -61,7 +60,6 @@ def with_parameters(key_file: bytes) -> Iterator[bytes]:
     yield MAGIC[:-1] + b"0" + key_file[len(MAGIC) :]
 
 
-@attack(25, "derivation downgraded")
 def test_no_key_file_names_a_derivation_and_nothing_but_auth_is_sent(
     mallory: Mallory, derivations: list[Derivation]
 ) -> None:
@@ -87,7 +85,6 @@ def bombs(key_file: bytes) -> Iterator[bytes]:
     yield key_file + bytes(65_536 - len(key_file))
 
 
-@attack(26, "derivation bomb")
 def test_no_length_and_no_count_of_a_key_file_reaches_argon2id_or_the_memory(
     mallory: Mallory, derivations: list[Derivation]
 ) -> None:
@@ -111,7 +108,6 @@ def test_no_length_and_no_count_of_a_key_file_reaches_argon2id_or_the_memory(
 GUESSES = ("first Guess 1", "second Guess 2", "third Guess 3")
 
 
-@attack(27, "partitioning oracle")
 def test_no_key_file_opens_under_two_passphrases_and_all_of_them_fail_alike(
     mallory: Mallory, derivations: list[Derivation]
 ) -> None:
@@ -152,7 +148,6 @@ def places(key_file: bytes, *positions: int) -> list[int]:
     return [start + n for position, start in starts.items() for n in range(len(row[position]))]
 
 
-@attack(28, "KeyRing surgery")
 def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Mallory) -> None:
     """Another form, or another user's; everything else is the one error."""
     alice, keys = account(mallory), account(mallory).keys
@@ -167,7 +162,6 @@ def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Mal
             open_key_file(flipped(data, at), alice.user, None, PASSWORD)
 
 
-@attack(28, "KeyRing surgery")
 def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: Mallory) -> None:
     """Both under the same secrets, so that only what binds their parts together keeps them apart."""
     alice, device = account(mallory), mallory.device()
@@ -194,7 +188,6 @@ def with_ring(of: KeyRing, ring: KeyRing, password: str, keys: PassphraseKeys) -
     return file_of([fingerprint, salt, seal(keys.wrap, context, pad_secret(secret)), part])
 
 
-@attack(31, "KeyFile of somebody else")
 def test_a_user_who_knows_the_passphrase_does_not_pass_their_key_ring_off_as_its_owners(
     mallory: Mallory,
 ) -> None:
@@ -210,7 +203,6 @@ def test_a_user_who_knows_the_passphrase_does_not_pass_their_key_ring_off_as_its
 # taken back; what comes after a rotation is out of its reach.
 
 
-@attack(29, "KeyFile rolled back")
 def test_nothing_is_stored_in_the_place_of_an_old_key_file_that_the_broker_names(
     mallory: Mallory,
 ) -> None:
@@ -234,7 +226,6 @@ def test_nothing_is_stored_in_the_place_of_an_old_key_file_that_the_broker_names
         turned_down(mallory, device, FORK, lambda: device.getKeyFile(PASSPHRASE))
 
 
-@attack(29, "KeyFile rolled back")
 def test_an_old_key_file_on_a_fresh_device_is_the_limit_unless_keys_were_added_since(
     mallory: Mallory,
 ) -> None:
@@ -258,7 +249,6 @@ def test_an_old_key_file_on_a_fresh_device_is_the_limit_unless_keys_were_added_s
     assert fresh.logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
 
 
-@attack(30, "old KeyFile with its passphrase")
 def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_limit_and_no_new_wrap(
     mallory: Mallory,
 ) -> None:
@@ -288,7 +278,6 @@ def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_l
 
 
 @pytest.mark.sampled
-@attack(30, "old KeyFile with its passphrase")
 @fresh_and_marked
 def test_no_record_of_a_retired_key_is_taken_from_its_retirement_on_and_backdating_is_the_limit(
     mallory: Mallory, marked: bool

@@ -1,6 +1,6 @@
 """Attacks on public keys: whose they are, when they end, and what a client does without them.
 
-Attacks 1, 2, 4 to 7, 12, 47 and 63 of `catalogue`. Whatever the broker answers, keys are verified from the
+Attacks 1, 2, 4 to 7, 12, 47 and 63 of attacks.toml. Whatever the broker answers, keys are verified from the
 user id on, and nothing is wrapped or sent before they were.
 """
 
@@ -31,7 +31,6 @@ from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     DECRYPTION,
     FAULT,
@@ -80,7 +79,6 @@ def forged_key(of: User, by: User) -> Signed:
     return Signed(body, by.ring.signing[0].sign(KEY_LABEL, body))
 
 
-@attack(1, "public-key substitution")
 def test_keys_of_somebody_else_are_refused_at_the_first_contact_and_nothing_is_wrapped(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -95,7 +93,6 @@ def test_keys_of_somebody_else_are_refused_at_the_first_contact_and_nothing_is_w
     assert len(mallory.sent_record().accessList or ()) == 1
 
 
-@attack(1, "public-key substitution")
 def test_no_large_content_is_uploaded_for_a_recipient_whose_keys_are_somebody_elses(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -104,7 +101,6 @@ def test_no_large_content_is_uploaded_for_a_recipient_whose_keys_are_somebody_el
         attempt(device.createContainer(bytes(70_000), accessLevels=both))
 
 
-@attack(1, "public-key substitution")
 def test_keys_that_change_after_the_first_contact_are_refused_also_after_a_restart(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -127,7 +123,6 @@ def test_keys_that_change_after_the_first_contact_are_refused_also_after_a_resta
         attempt(device.createContainer(b"secret", accessLevels=both))
 
 
-@attack(1, "public-key substitution")
 def test_who_saw_a_key_retired_is_not_brought_to_use_it_again(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -148,7 +143,6 @@ def in_the_victims_name(alice: User, eve: User, nonce: bytes) -> tuple[Story, An
 
 
 @pytest.mark.sampled
-@attack(2, "container overwritten under the broker's key")
 @pytest.mark.parametrize("forge", [by_the_broker, in_the_victims_name], ids=lambda f: f.__name__)
 @fresh_and_marked
 def test_a_container_under_the_brokers_key_is_neither_read_nor_written_to(
@@ -161,7 +155,6 @@ def test_a_container_under_the_brokers_key_is_neither_read_nor_written_to(
     mallory.check_refused(device, story, error, "getContainer", *WRITES)
 
 
-@attack(2, "container overwritten under the broker's key")
 def test_a_wrap_of_the_brokers_key_is_not_opened_and_nothing_is_sealed_under_it(
     mallory: Mallory, alice: User
 ) -> None:
@@ -175,7 +168,6 @@ def test_a_wrap_of_the_brokers_key_is_not_opened_and_nothing_is_sealed_under_it(
         mallory.check_refused(device, story, DECRYPTION, *WRITES[:2])
 
 
-@attack(5, "own keys replaced")
 def test_a_thief_who_adds_keys_to_an_account_does_not_go_unnoticed_at_the_next_log_in(
     mallory: Mallory, alice: User
 ) -> None:
@@ -194,7 +186,6 @@ def test_a_thief_who_adds_keys_to_an_account_does_not_go_unnoticed_at_the_next_l
                 device.createContainer(b"secret").result(PATIENCE)
 
 
-@attack(6, "user id taken again")
 def test_nobody_registers_other_keys_under_an_id_that_is_known_or_was_deleted(
     mallory: Mallory, bob: User, eve: User
 ) -> None:
@@ -214,7 +205,6 @@ def test_nobody_registers_other_keys_under_an_id_that_is_known_or_was_deleted(
     mallory.register(*own).expect(409, "exists")
 
 
-@attack(6, "user id taken again")
 def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_it(
     mallory: Mallory, tmp_path: Path, alice: User, bob: User
 ) -> None:
@@ -247,7 +237,6 @@ def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_i
         device.close()
 
 
-@attack(6, "user id taken again")
 def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     mallory: Mallory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +318,6 @@ NEEDLESS = {
 
 
 @pytest.mark.long
-@attack(4, "empty key list")
 def test_no_missing_field_of_a_container_makes_a_client_read_or_write_without_it(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -353,7 +341,6 @@ def test_no_missing_field_of_a_container_makes_a_client_read_or_write_without_it
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"
 
 
-@attack(4, "empty key list")
 def test_no_key_is_invented_for_a_container_whose_wrap_is_missing(mallory: Mallory) -> None:
     """The wrap of a member is withheld: nothing is sealed, by nobody's key, and nothing is carried over."""
     alice, bob = mallory.people(2)
@@ -368,7 +355,6 @@ def test_no_key_is_invented_for_a_container_whose_wrap_is_missing(mallory: Mallo
                 attempt(device.updateContainerAccessLevels(story.uuid, both))
 
 
-@attack(4, "empty key list")
 def test_no_missing_field_of_a_users_keys_makes_a_client_share_without_them(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -448,7 +434,6 @@ def with_key(ring: KeyRing, key: SigningKey | DecryptionKey, *, first: bool) -> 
 
 
 @pytest.mark.sampled
-@attack(7, "keys that verify everything")
 @pytest.mark.parametrize("place", ["first", "later"])
 def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain(
     mallory: Mallory, place: str, alice: User, bob: User
@@ -500,7 +485,6 @@ def check_closed_to(thief: User, request: RecordRequest, old_key: bytes) -> None
 
 
 @pytest.mark.sampled
-@attack(63, "wrap for a replaced key")
 @pytest.mark.parametrize("field", ["content", "header"])
 def test_what_is_written_after_a_change_of_keys_opens_by_none_of_the_keys_before(
     mallory: Mallory, bob: User, field: str
@@ -528,7 +512,6 @@ def test_what_is_written_after_a_change_of_keys_opens_by_none_of_the_keys_before
     assert mallory.since(count) == [VIEW, RECORD], "and no keys are looked up"
 
 
-@attack(63, "wrap for a replaced key")
 def test_a_device_that_knows_the_new_key_renews_whatever_the_broker_says(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -543,7 +526,6 @@ def test_a_device_that_knows_the_new_key_renews_whatever_the_broker_says(
     check_closed_to(alice, mallory.sent_record(), story.key)
 
 
-@attack(63, "wrap for a replaced key")
 def test_the_broker_takes_nothing_new_under_a_key_that_is_wrapped_to_a_replaced_one(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -565,7 +547,6 @@ def test_the_broker_takes_nothing_new_under_a_key_that_is_wrapped_to_a_replaced_
 
 
 @pytest.mark.sampled
-@attack(63, "wrap for a replaced key")
 @pytest.mark.parametrize("index", [1, 255])
 def test_a_list_that_names_a_key_which_does_not_exist_is_refused_by_who_knows_its_user(
     mallory: Mallory, index: int, alice: User, bob: User, carol: User
@@ -615,7 +596,6 @@ def retire(user: User, time: int) -> Answer:
 
 
 @pytest.mark.long
-@attack(47, "record after its key's retirement")
 def test_brokers_whose_clocks_differ_by_a_minute_take_no_retirement_before_a_record(
     tmp_path: Path,
 ) -> None:
@@ -638,7 +618,6 @@ def test_brokers_whose_clocks_differ_by_a_minute_take_no_retirement_before_a_rec
 
 
 @pytest.mark.long
-@attack(47, "record after its key's retirement")
 def test_after_a_clock_was_set_back_no_key_is_retired_before_what_it_signed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         bob = broker.new_user()

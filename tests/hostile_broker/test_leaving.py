@@ -1,6 +1,6 @@
 """Attacks on departures and blocks.
 
-Attacks 80 to 84 of `catalogue`. A departure gives up the rights of the user who signs it, so others would
+Attacks 80 to 84 of attacks.toml. A departure gives up the rights of the user who signs it, so others would
 like to sign it for them. A block is the broker's to enforce, and a blocked user tries every way around it.
 """
 
@@ -16,7 +16,6 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, DepartureRequest, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import MANAGER, Mallory, fresh_and_marked
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import INTEGRITY, LIST, VIEW
 from tests.kit.brokers import Answer, clock
 from tests.kit.waiting import PATIENCE
@@ -62,7 +61,6 @@ def names(device: ServerProvider, story: Story) -> set[str]:
     return {str(each.userId) for each in found.access or ()}
 
 
-@attack(80, "hidden departure")
 def test_a_user_who_left_opens_nothing_that_is_written_afterwards_whatever_the_broker_serves(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -87,7 +85,6 @@ def _by_a_member(story: Story, of: User, by: User) -> SignedObject:
     return departure(story, by, fingerprint=of.name).departure
 
 
-@attack(80, "hidden departure")
 def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_a_departure_was_sent(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -116,7 +113,6 @@ def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_
 @pytest.mark.parametrize(
     "made", [_by_the_broker, _by_a_member], ids=["by the broker", "by a member"]
 )
-@attack(81, "forged departure")
 def test_a_departure_that_somebody_else_signed_is_refused(
     mallory: Mallory,
     alice: User,
@@ -153,7 +149,6 @@ def _of_another_container(story: Story, alice: User, bob: User) -> SignedObject:
 @pytest.mark.parametrize(
     "made", [_of_another_list, _of_another_container], ids=["another list", "another container"]
 )
-@attack(81, "forged departure")
 def test_a_departure_that_was_signed_for_something_else_is_refused(
     mallory: Mallory,
     alice: User,
@@ -169,7 +164,6 @@ def test_a_departure_that_was_signed_for_something_else_is_refused(
     mallory.check_refused(device, story, INTEGRITY, "getContainer", "updateContainerContent")
 
 
-@attack(81, "forged departure")
 def test_a_thief_of_a_retired_key_makes_no_departure_from_a_later_list(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -182,7 +176,6 @@ def test_a_thief_of_a_retired_key_makes_no_departure_from_a_later_list(
     mallory.check_refused(mallory.device_of(alice, bob), story, INTEGRITY)
 
 
-@attack(82, "departure as a pretext")
 def test_a_member_without_the_right_removes_nobody_as_if_they_had_left(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -194,7 +187,6 @@ def test_a_member_without_the_right_removes_nobody_as_if_they_had_left(
     mallory.check_refused(device, story, INTEGRITY)
 
 
-@attack(82, "departure as a pretext")
 def test_a_writer_who_ignores_a_departure_is_refused(alice: User, bob: User, carol: User) -> None:
     """By an honest broker: a list that keeps the user, and a content under the key that the user has."""
     story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER})
@@ -206,7 +198,6 @@ def test_a_writer_who_ignores_a_departure_is_refused(alice: User, bob: User, car
     story.send(carol, late).expect(422, "rejected")
 
 
-@attack(83, "departure by a thief")
 def test_a_thief_of_a_token_cannot_leave_in_the_users_name(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -219,7 +210,6 @@ def test_a_thief_of_a_token_cannot_leave_in_the_users_name(
     assert names(mallory.device_of(alice, bob), story) == {alice.id, bob.id}
 
 
-@attack(83, "departure by a thief")
 def test_a_thief_of_a_token_and_of_a_replaced_key_cannot_leave_in_the_users_name(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -230,7 +220,6 @@ def test_a_thief_of_a_token_and_of_a_replaced_key_cannot_leave_in_the_users_name
     assert names(mallory.device_of(alice, bob), story) == {alice.id, bob.id}
 
 
-@attack(83, "departure by a thief")
 def test_a_session_that_began_before_the_departure_reads_nothing_more(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -286,7 +275,6 @@ _WAYS: Final[dict[str, Callable[[User, User, User], Answer]]] = {
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("way", _WAYS)
-@attack(84, "access in spite of a block")
 def test_a_blocked_user_gives_access_in_no_way(
     alice: User, bob: User, carol: User, way: str
 ) -> None:

@@ -1,6 +1,6 @@
 """Attacks on links: by a thief of the URL, by the broker, by a holder after the end, and on the creator.
 
-Numbers and names are those of `catalogue`.
+Numbers and names are those of attacks.toml.
 """
 
 import datetime as dt
@@ -28,7 +28,6 @@ from scbroker.records.container_record import parse_entry, wrap_info
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, RECORD, SUBSTITUTION
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
 from tests.kit.brokers import BrokerProcess
@@ -106,7 +105,6 @@ def record_sent(mallory: Mallory, box: uuid.UUID) -> RecordRequest:
 
 
 @pytest.mark.long
-@attack(89, "link without its password")
 def test_a_thief_of_a_link_without_its_password_has_the_guesses_that_the_broker_permits(
     creator: ServerProvider,
 ) -> None:
@@ -122,7 +120,6 @@ def test_a_thief_of_a_link_without_its_password_has_the_guesses_that_the_broker_
 # 90: the broker, or somebody on the way, puts another user in place of the link's
 
 
-@attack(90, "link's user substituted")
 def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
     creator: ServerProvider,
 ) -> None:
@@ -141,7 +138,6 @@ def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
 
 
 @pytest.mark.long
-@attack(91, "link used after its end")
 def test_a_holder_of_a_revoked_link_opens_nothing_that_is_written_afterwards(
     mallory: Mallory, alice: User
 ) -> None:
@@ -191,7 +187,6 @@ def account_of(link: Link, creator: ServerProvider, password: str | None = None)
     return provider
 
 
-@attack(92, "creator of a link attacked")
 def test_a_link_whose_user_a_holder_deleted_is_revoked_like_any_other(
     creator: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,7 +203,6 @@ def test_a_link_whose_user_a_holder_deleted_is_revoked_like_any_other(
 
 
 @pytest.mark.long
-@attack(92, "creator of a link attacked")
 def test_a_link_that_the_broker_keeps_open_is_not_forgotten(mallory: Mallory, alice: User) -> None:
     """It denies the container, and acknowledges the deletion of the link's user without a deletion."""
     device = mallory.device_of(alice)

@@ -1,6 +1,6 @@
 """Attacks with histories and answers that are too long, and with numbers that leave a device stuck.
 
-Attacks 40, 48, 49 and 176 of `catalogue`. A broker chooses where a page ends, so pages of one record stand
+Attacks 40, 48, 49 and 176 of attacks.toml. A broker chooses where a page ends, so pages of one record stand
 for pages of 2 MiB.
 """
 
@@ -36,7 +36,6 @@ from scbroker.wire.containers import (
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, level, marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import BODIES, EVENTS, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.hostile_broker.test_event_log import log_of_five, reads
@@ -57,9 +56,6 @@ from tests.kit.writers import (
     store,
     storing,
 )
-
-flooding = attack(48, "history flooded")
-
 
 GOVERNING: Final = "GET /v1/containers/{containerId}/governing"
 
@@ -102,7 +98,6 @@ def mark_of(mallory: Any, story: Story) -> Mark | None:
     return None if stored is None else Mark.decode(stored)
 
 
-@flooding
 @pytest.mark.long
 def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_who_did_it(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -129,7 +124,6 @@ def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_w
         fresh.deleteContainer(story.uuid).result(PATIENCE)
 
 
-@flooding
 @pytest.mark.long
 @pytest.mark.parametrize("reader", ["alice", "carol"])
 def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
@@ -156,7 +150,6 @@ def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"last"
 
 
-@flooding
 def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +167,6 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     assert shown == ["4"]
 
 
-@flooding
 @pytest.mark.long
 def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
@@ -194,9 +186,6 @@ def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
 
 
 # Answers that never end, each of them quick: no timeout ends what is always answered in time.
-
-
-endless_reading = attack(40, "parser ambiguity and bombs")
 
 
 FAR: Final = 2**53 - 1
@@ -260,7 +249,6 @@ def read_before(mallory: Mallory, alice: User, bob: User) -> tuple[Story, Server
     return story, device
 
 
-@endless_reading
 @pytest.mark.sampled
 @pytest.mark.parametrize("level", [OWNER, NO_LIST], ids=["all", "no list"])
 def test_nothing_is_fetched_that_leads_to_a_head_which_no_member_signed(
@@ -279,7 +267,6 @@ def test_nothing_is_fetched_that_leads_to_a_head_which_no_member_signed(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@endless_reading
 def test_a_head_that_a_member_signed_for_a_version_out_of_reach_is_too_far(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -291,7 +278,6 @@ def test_a_head_that_a_member_signed_for_a_version_out_of_reach_is_too_far(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@endless_reading
 def test_governing_records_among_bodies_that_are_not_judged_end_it_at_the_first(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -303,7 +289,6 @@ def test_governing_records_among_bodies_that_are_not_judged_end_it_at_the_first(
         assert asked == [2]
 
 
-@endless_reading
 def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -318,9 +303,6 @@ def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
 # made the device verify, the user gets away by an explicit act, after looking at both heads.
 
 
-getting_stuck = attack(49, "device stuck by one answer")
-
-
 NEAR: Final = 1_000_000
 
 
@@ -331,7 +313,6 @@ def lying_ends(**fields: Any) -> Any:
     return lambda log: replace(log, **fields)
 
 
-@getting_stuck
 @pytest.mark.sampled
 @pytest.mark.parametrize("known", [False, True], ids=["fresh", "known"])
 @pytest.mark.parametrize("far", [NEAR, FAR], ids=["near", "far"])
@@ -363,7 +344,6 @@ def test_no_end_of_the_log_that_a_broker_names_once_keeps_a_device_from_an_hones
     assert reads(device, eventType=ContainerEventType.Added) == [1]
 
 
-@getting_stuck
 def test_events_that_a_broker_invented_are_left_by_accepting_the_end_that_an_honest_one_serves(
     mallory: Mallory,
 ) -> None:
@@ -408,7 +388,6 @@ def stuck(mallory: Mallory, alice: User, bob: User) -> tuple[Story, ServerProvid
     return story, device
 
 
-@getting_stuck
 def test_a_head_of_the_last_version_is_left_by_accepting_the_one_that_an_honest_broker_serves(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -426,7 +405,6 @@ def test_a_head_of_the_last_version_is_left_by_accepting_the_one_that_an_honest_
     assert device.updateContainerHeader(story.uuid, "h").result(PATIENCE).version == 2
 
 
-@getting_stuck
 def test_nothing_is_accepted_but_the_very_head_that_is_served_and_valid(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -460,7 +438,6 @@ def governing_bytes(mallory: Mallory, story: Story) -> int:
 
 
 @pytest.mark.long
-@attack(48, "history flooded")
 def test_a_member_without_delete_cannot_use_up_what_the_owner_needs(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -484,7 +461,6 @@ def test_a_member_without_delete_cannot_use_up_what_the_owner_needs(
     device.deleteContainer(story.uuid).result(PATIENCE)
 
 
-@attack(48, "history flooded")
 def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User, bob: User) -> None:
     """Governing records with their signatures, and an entry as its hash and at most 256 bytes."""
     story = Story(alice).created({alice: OWNER, bob: KEEPER})
@@ -499,7 +475,6 @@ def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User,
 
 
 @pytest.mark.long
-@attack(48, "history flooded")
 @pytest.mark.parametrize("changes", [2, 0])
 def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(
     tmp_path: Path, changes: int
@@ -522,7 +497,6 @@ def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(
         store(alice, authorized(alice, storing(alice))).expect(204)
 
 
-@attack(176, "costly proofs of membership")
 def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
     mallory: Mallory, alice: User, bob: User, carol: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

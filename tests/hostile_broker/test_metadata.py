@@ -1,6 +1,6 @@
 """Attacks on what is shown beside the content: of what kind and size it is, from when, and whose.
 
-Attacks 20, 22, 51 and 58 of `catalogue`.
+Attacks 20, 22, 51 and 58 of attacks.toml.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,6 @@ from tests.hostile_broker.accomplices import (
     level,
     verified_marks,
 )
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import always, content_of, entries_of, relisted, with_list
 from tests.kit.beside import beside
@@ -115,7 +114,6 @@ def by_alice_and_carol(who: Cast) -> Story:
 
 
 @pytest.mark.sampled
-@attack(20, "metadata changed")
 @fresh_and_marked
 def test_nothing_that_is_shown_of_a_container_is_the_brokers_word(
     mallory: Mallory, marked: bool, who: Cast
@@ -149,7 +147,6 @@ SECURED: dict[str, Callable[[ContainerView], ContainerView]] = {
 
 
 @pytest.mark.sampled
-@attack(20, "metadata changed")
 @fresh_and_marked
 def test_nothing_that_is_handed_out_unopened_is_the_brokers_word(
     mallory: Mallory, marked: bool, who: Cast
@@ -163,7 +160,6 @@ def test_nothing_that_is_handed_out_unopened_is_the_brokers_word(
         mallory.check_lie_refused(device, story, SECURED[field], INTEGRITY, "getSecuredContainer")
 
 
-@attack(20, "metadata changed")
 def test_what_a_write_gives_back_is_not_the_brokers_word(mallory: Mallory, alice: User) -> None:
     """A receipt for another record than the one that was sent is refused, and not remembered."""
     device = mallory.device_of(alice)
@@ -201,7 +197,6 @@ SIGNATURES: dict[str, Callable[[User, bytes, bytes], bytes]] = {
 
 
 @pytest.mark.sampled
-@attack(22, "container injected")
 @pytest.mark.parametrize("sign", SIGNATURES)
 def test_no_container_is_shown_as_a_users_own_that_they_did_not_sign_for(
     mallory: Mallory, sign: str, alice: User
@@ -220,7 +215,6 @@ def test_no_container_is_shown_as_a_users_own_that_they_did_not_sign_for(
 
 
 @pytest.mark.sampled
-@attack(22, "container injected")
 @fresh_and_marked
 def test_no_container_is_shown_in_the_place_of_another_or_to_who_is_not_in_its_list(
     mallory: Mallory, marked: bool, alice: User, eve: User
@@ -252,7 +246,6 @@ unprintable = pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTA
 
 
 @pytest.mark.sampled
-@attack(58, "control characters in types")
 @unprintable
 def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
     mallory: Mallory, text: str, alice: User, bob: User
@@ -273,7 +266,6 @@ def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
     mallory.check_refused(device, story, FAULT)
 
 
-@attack(51, "fetch hidden from the members")
 def test_the_list_in_force_decides_who_hears_of_a_fetch(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:

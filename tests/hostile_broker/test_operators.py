@@ -1,6 +1,6 @@
 """Attacks on an operator: on the page, the audit log and backups, and by users who were shut out.
 
-Attacks 107, 108, 110 and 161 of `catalogue`.
+Attacks 107, 108, 110 and 161 of attacks.toml.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -21,7 +20,6 @@ from scbroker.crypto.at_rest import seal_stored
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.server.storage.audit import BEFORE_ALL, KEY_CHECK, _mac
-from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.operators import admin, triggers
@@ -29,9 +27,6 @@ from tests.kit.pages import OperatorsPage
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User, delete_user
-
-reached = attack(110, "operator's page reached by others")
-
 
 VIEW = "/overview"
 
@@ -51,7 +46,6 @@ def page(broker: BrokerProcess) -> Iterator[OperatorsPage]:
 
 
 @pytest.mark.long
-@reached
 @pytest.mark.parametrize("host", ["evil.example:{}", "localhost:{}", "127.0.0.1", "[::1]:{}", None])
 def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
     page: OperatorsPage, host: str | None
@@ -65,7 +59,6 @@ def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
 
 
 @pytest.mark.long
-@reached
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_another_site_or_port_neither_embeds_nor_reads_a_view(
     page: OperatorsPage, site: str
@@ -75,7 +68,6 @@ def test_another_site_or_port_neither_embeds_nor_reads_a_view(
 
 
 @pytest.mark.long
-@reached
 def test_a_cookie_that_another_port_plants_does_not_shut_the_operator_out(
     page: OperatorsPage,
 ) -> None:
@@ -83,7 +75,6 @@ def test_a_cookie_that_another_port_plants_does_not_shut_the_operator_out(
     page.get(VIEW, {"Cookie": f"{page.cookie}; scbroker-page=planted"}).expect(200)
 
 
-@reached
 def test_no_site_frames_the_page_and_the_page_loads_nothing_from_elsewhere(
     page: OperatorsPage,
 ) -> None:
@@ -102,7 +93,6 @@ def test_no_site_frames_the_page_and_the_page_loads_nothing_from_elsewhere(
 
 
 @pytest.mark.long
-@reached
 def test_a_guessed_code_opens_nothing_and_leaves_the_right_one_valid(broker: BrokerProcess) -> None:
     with OperatorsPage(broker) as page:
         for code in ("", "guessed", "é", page.code[:-1], page.code.swapcase()):
@@ -112,7 +102,6 @@ def test_a_guessed_code_opens_nothing_and_leaves_the_right_one_valid(broker: Bro
 
 
 @pytest.mark.long
-@reached
 def test_a_stolen_url_opens_nothing_after_the_operator_has_used_it(page: OperatorsPage) -> None:
     page.cookie = None
     refused = page.request("POST", "/enter", {"code": page.code}).expect(403)
@@ -120,7 +109,6 @@ def test_a_stolen_url_opens_nothing_after_the_operator_has_used_it(page: Operato
 
 
 @pytest.mark.long
-@reached
 def test_the_cookie_is_sent_to_no_server_on_another_port(broker: BrokerProcess) -> None:
     """Browsers send cookies of an address to all its ports: this one only below a path that is secret."""
     with OperatorsPage(broker) as page:
@@ -137,14 +125,7 @@ def test_the_cookie_is_sent_to_no_server_on_another_port(broker: BrokerProcess) 
 # Programs and users who were shut out, and the audit log.
 
 
-ENDED: Final = "access that an operator ended"
-
-
-REWRITTEN: Final = "audit log rewritten"
-
-
 @pytest.mark.long
-@attack(107, ENDED)
 def test_an_api_key_that_was_revoked_or_has_expired_opens_nothing_not_even_in_a_session(
     start_broker: StartBroker,
 ) -> None:
@@ -164,7 +145,6 @@ def test_an_api_key_that_was_revoked_or_has_expired_opens_nothing_not_even_in_a_
 
 
 @pytest.mark.long
-@attack(107, ENDED)
 def test_a_suspended_user_gets_in_by_no_session_no_key_and_no_passphrase(
     start_broker: StartBroker,
 ) -> None:
@@ -204,7 +184,6 @@ def _write_another_log(url: str) -> None:
 
 
 @pytest.mark.long
-@attack(108, REWRITTEN)
 @pytest.mark.parametrize("rewrite", [_change_an_entry, _remove_an_entry, _write_another_log])
 def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
     start_broker: StartBroker, rewrite: Callable[[str], None]
@@ -220,7 +199,6 @@ def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
 
 
 @pytest.mark.long
-@attack(108, REWRITTEN)
 def test_a_log_that_was_cut_off_lacks_the_hash_that_was_kept_elsewhere(
     start_broker: StartBroker,
 ) -> None:
@@ -278,7 +256,6 @@ def enlarge(_: Path, object: Path) -> None:
     os.truncate(object, 2**40)
 
 
-@attack(161, "edited backup")
 @pytest.mark.parametrize(
     "edit, said",
     [

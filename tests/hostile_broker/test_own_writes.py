@@ -1,6 +1,6 @@
 """Attacks around a change of one's own: what a device sees while it writes has to follow from what it wrote.
 
-Attacks 21, 46 and 54 of `catalogue`, and of 12 what a member or the broker can do to the next writer or
+Attacks 21, 46 and 54 of attacks.toml, and of 12 what a member or the broker can do to the next writer or
 reader.
 """
 
@@ -27,7 +27,6 @@ from scbroker.records.judge import Known
 from scbroker.wire.containers import ContainerView, RecordReceipt, RecordRequest
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, VIEW
 from tests.hostile_broker.served import same
 from tests.kit.waiting import PATIENCE
@@ -80,7 +79,6 @@ def shared(mallory: Mallory, alice: User, other: User, permissions: int = WRITER
     return Shared(device, mallory.device_of(other), made.id)
 
 
-@attack(21, "rollback and fork")
 def test_a_fork_that_begins_at_ones_own_write_is_noticed_whatever_was_read_meanwhile(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, eve: User
 ) -> None:
@@ -99,7 +97,6 @@ def test_a_fork_that_begins_at_ones_own_write_is_noticed_whatever_was_read_meanw
         it.device.updateContainerContent(it.id, b"Alice's").result(PATIENCE)
 
 
-@attack(21, "rollback and fork")
 def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
@@ -117,7 +114,6 @@ def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
     assert (found.version, found.content) == (4, b"Bob's second")
 
 
-@attack(12, "recipient swapped at a rotation")
 def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: Mallory) -> None:
     """A container without content would be wrong: a program would go on from that."""
     alice, bob = mallory.people(2)
@@ -141,7 +137,6 @@ CHANGES: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[SecuredContaine
 
 
 @pytest.mark.sampled
-@attack(54, "another wrap after a write")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_result_of_a_write_has_no_wrap_but_the_one_that_was_signed(
     mallory: Mallory, change: str, alice: User
@@ -163,9 +158,6 @@ def test_the_result_of_a_write_has_no_wrap_but_the_one_that_was_signed(
 
 # Records that the broker says it refused: it has them, and can use them at any time. The device knows what it
 # sent. It never says that such a change had no effect, and it knows the change again when it takes effect.
-
-
-storing_later = attack(46, "refused write stored later")
 
 
 UNCERTAIN: Final = SentChange(2, WriteOutcome.Uncertain)
@@ -204,7 +196,6 @@ def check_uncertain(promise: Any, refusal: BrokerError, story: Story) -> None:
     assert caught.value.containerId == story.uuid
 
 
-@storing_later
 @pytest.mark.sampled
 @each_refusal
 def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect(
@@ -231,7 +222,6 @@ def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect
     assert {each.outcome for each in settled[:-1]} <= {WriteOutcome.NotStored}
 
 
-@storing_later
 def test_a_deletion_that_was_refused_is_reported_when_it_takes_effect(
     mallory: Mallory, alice: User, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,7 +239,6 @@ def test_a_deletion_that_was_refused_is_reported_when_it_takes_effect(
     ]
 
 
-@storing_later
 def test_a_refused_change_is_reported_also_if_the_first_reading_after_it_resets_the_mark(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -265,7 +254,6 @@ def test_a_refused_change_is_reported_also_if_the_first_reading_after_it_resets_
     assert found == [SentChange(2, WriteOutcome.Stored)]
 
 
-@storing_later
 def test_a_change_of_a_version_that_was_read_past_during_its_upload_does_not_leave(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -286,7 +274,6 @@ def test_a_change_of_a_version_that_was_read_past_during_its_upload_does_not_lea
     assert RECORD not in mallory.since(count)
 
 
-@storing_later
 def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_success(
     mallory: Mallory, alice: User
 ) -> None:
@@ -306,7 +293,6 @@ def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_s
     assert (found.version, found.content) == (2, b"new")
 
 
-@storing_later
 @pytest.mark.parametrize(
     "name, path",
     [

@@ -1,6 +1,6 @@
 """Attacks on whatever reads bytes: other spellings, other versions, and input that asks for memory.
 
-Attacks 39, 40, 42, 43 and 167 of `catalogue`. One spelling of each value, a typed error for any other, and
+Attacks 39, 40, 42, 43 and 167 of attacks.toml. One spelling of each value, a typed error for any other, and
 little memory for either.
 """
 
@@ -32,15 +32,11 @@ from scbroker.wire.users import Authorization, SessionRequest
 from tests.hostile_broker.accomplices import Mallory, marks, records_of
 from tests.hostile_broker.accounts import STATE, file_of
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
 from tests.hostile_broker.served import always
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
-
-confusing = attack(40, "parser ambiguity and bombs")
-
 
 INVALID: Final = BrokerError.invalidArgumentError
 
@@ -92,7 +88,6 @@ def ask(device: ServerProvider, name: str, user: User, story: Story) -> Promise[
     return device.getEvents() if name == EVENTS else device.getContainer(story.uuid)
 
 
-@confusing
 @pytest.mark.parametrize("what", NAMED)
 def test_an_id_that_is_served_in_another_spelling_is_a_fault(mallory: Mallory, what: str) -> None:
     [alice] = mallory.people(1)
@@ -138,7 +133,6 @@ def alone(body: bytes) -> dict[str, bytes]:
     }
 
 
-@confusing
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", [VIEW, KEYS, EVENTS])
 def test_an_answer_that_is_ambiguous_or_a_bomb_is_a_fault_and_takes_little_memory(
@@ -171,7 +165,6 @@ def problems() -> dict[str, bytes]:
     }
 
 
-@confusing
 @pytest.mark.parametrize("what", problems())
 def test_an_error_that_is_no_error_of_the_protocol_is_a_fault(mallory: Mallory, what: str) -> None:
     [alice] = mallory.people(1)
@@ -217,7 +210,6 @@ HEADERS: Final = {
 }
 
 
-@confusing
 @pytest.mark.long
 def test_a_header_that_two_programs_could_read_in_two_ways_is_read_by_none(
     mallory: Mallory, alice: User, bob: User
@@ -239,7 +231,6 @@ def test_a_header_that_two_programs_could_read_in_two_ways_is_read_by_none(
         assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@confusing
 def test_no_header_is_written_that_would_not_be_read(mallory: Mallory, alice: User) -> None:
     device, count = mallory.device_of(alice), len(mallory.heard)
     for header in ({1: "a", "1": "b"}, {"x": [{True: 1, "true": 2}]}):
@@ -249,9 +240,6 @@ def test_no_header_is_written_that_would_not_be_read(mallory: Mallory, alice: Us
 
 
 # What a broker reads: what anybody sends who has a session.
-
-
-confusing_the_broker = attack(40, "parser ambiguity and bombs")
 
 
 @pytest.fixture
@@ -283,7 +271,6 @@ def broker_takes_little_memory(mallory: Mallory, most: int) -> Iterator[None]:
     assert resident("VmHWM") - before < most
 
 
-@confusing_the_broker
 @pytest.mark.process
 def test_an_id_that_is_sent_in_another_spelling_is_refused(mallory: Mallory, eve: User) -> None:
     story = Story(eve).created()
@@ -300,7 +287,6 @@ def test_an_id_that_is_sent_in_another_spelling_is_refused(mallory: Mallory, eve
             eve.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=key).expect(401, "api-key")
 
 
-@confusing_the_broker
 @pytest.mark.process
 def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve: User) -> None:
     story = Story(eve).created()
@@ -331,9 +317,7 @@ def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve
         eve.wire.call("GET", f"{story.path}?{query}").expect(400, "invalid")
 
 
-@confusing_the_broker
 @pytest.mark.process
-@attack(167, "long head through a proxy")
 def test_a_head_that_is_too_long_is_answered(mallory: Mallory) -> None:
     """tests/deploy sends some through the proxies."""
     with socket.create_connection(("127.0.0.1", mallory.behind.port), timeout=PATIENCE) as raw:
@@ -361,7 +345,6 @@ def resigned(user: User, label: str, body: bytes) -> Signed:
     return Signed(body, user.ring.signing[0].sign(label, body))
 
 
-@attack(39, "version and suite downgrade")
 @pytest.mark.parametrize("spoken", ["0", "2", "1.0", "01", "1, 0", ""])
 def test_an_answer_of_another_protocol_is_refused_and_nothing_is_tried_instead(
     mallory: Mallory, spoken: str, alice: User
@@ -395,7 +378,6 @@ def with_record(signed: SignedRecord) -> Callable[[ContainerView], ContainerView
     return lambda view: replace(view, governing=[replace(view.governing[0], record=signed)])
 
 
-@attack(39, "version and suite downgrade")
 def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Mallory) -> None:
     alice, eve = mallory.people(2)
     story = Story(alice).created({alice: OWNER})
@@ -451,7 +433,6 @@ def with_more(path: Sequence[Any], name: str) -> Callable[[Any], None]:
     return edit
 
 
-@attack(42, "recovery or policy injected")
 @pytest.mark.parametrize("name", ["POST /v1/session-challenges", "POST /v1/sessions", KEYS])
 def test_no_log_in_goes_on_with_a_field_that_nobody_specified(mallory: Mallory, name: str) -> None:
     [alice] = mallory.people(1)
@@ -463,7 +444,6 @@ def test_no_log_in_goes_on_with_a_field_that_nobody_specified(mallory: Mallory, 
         assert marks(device) == {}
 
 
-@attack(42, "recovery or policy injected")
 def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothing(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -504,9 +484,6 @@ def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothin
 # Data that asks to be obeyed: what was decrypted is for the caller, and for nobody else.
 
 
-commanding = attack(43, "decrypted data as a command")
-
-
 def commands(folder: Path, address: str) -> dict[str, bytes]:
     """Headers that a member can seal, each of which some program somewhere has obeyed."""
     out = folder / "out"
@@ -523,7 +500,6 @@ def commands(folder: Path, address: str) -> dict[str, bytes]:
     }
 
 
-@commanding
 def test_nothing_that_was_decrypted_touches_a_file_or_an_address(
     mallory: Mallory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
 ) -> None:
@@ -550,7 +526,6 @@ def read_or_refused(promise: Promise[Any], what: str) -> None:
             promise.result(PATIENCE)
 
 
-@commanding
 def test_what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line(mallory: Mallory) -> None:
     """It is printed to terminals and into logs."""
     [alice] = mallory.people(1)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.hostile_broker.catalogue import attack
 from tests.kit.answering import answering
 from tests.kit.browsers import IN_CHROMIUM, browser
 from tests.kit.pages import ServedPage, UsersPage
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["browser"]  # a fixture
 pytestmark = IN_CHROMIUM
-replaced = attack(156, "server in place of the page")
 PASSPHRASE: Final = "battery Staple 8"
 LOOK: Final = "() => document.dispatchEvent(new Event('visibilitychange'))"
 DROP: Final = """() => {
@@ -93,7 +91,6 @@ def check_dropped(tab: Page, got: list[str]) -> None:
     assert not [each for each in got if PASSPHRASE in each or "Dear Bob" in each]
 
 
-@replaced
 @pytest.mark.parametrize("act", ACTS)
 def test_a_view_is_dropped_and_gives_nothing_to_a_server_in_the_place_of_its_command(
     person: Callable[[str], Person], browser: Browser, act: str

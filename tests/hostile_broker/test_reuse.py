@@ -1,6 +1,6 @@
 """Attacks that have a program seal again: no key, salt or nonce comes twice, whatever it is told.
 
-Attack 23 of `catalogue`. Every sealing and wrapping of this process is noted with its real keys, while the
+Attack 23 of attacks.toml. Every sealing and wrapping of this process is noted with its real keys, while the
 broker invents conflicts, loses answers, takes no chunks and changes access between two attempts.
 """
 
@@ -24,14 +24,11 @@ from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.broker import CutError, Exchange, Rule
-from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import CHUNK, RECORD
 from tests.independent.keys import expand
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
-
-all_mount(__name__, 23, "key or nonce used twice")
 
 KEY_FILE: Final = "PUT /v1/key-file"
 _SEGMENT: Final = label("segment")

@@ -1,6 +1,6 @@
 """Attacks with old states and with two histories of one container: everything served was valid once.
 
-Attacks 15 and 21 of `catalogue`. A device that has seen a state takes no older one and no other, whatever
+Attacks 15 and 21 of attacks.toml. A device that has seen a state takes no older one and no other, whatever
 it is asked to do, also once it was started again.
 """
 
@@ -16,13 +16,10 @@ from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import Bodies
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import BODIES, DECRYPTION, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import governing_of, instead, with_wrap
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
-
-rolling_back = attack(21, "rollback and fork")
 
 
 def of_four_versions(alice: User, bob: User, carol: User) -> Story:
@@ -35,7 +32,6 @@ def of_four_versions(alice: User, bob: User, carol: User) -> Story:
     return story
 
 
-@rolling_back
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_no_older_state_is_taken_by_any_operation_of_a_device_that_was_started_again(
@@ -65,7 +61,6 @@ BRANCHES: dict[str, Callable[[Story, User], dict[str, Any]]] = {
 }
 
 
-@rolling_back
 @pytest.mark.long
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started_again(
@@ -103,7 +98,6 @@ def once(bodies: list[bytes]) -> Callable[[Any], Bodies]:
     return lambda _: Bodies(bodies=next(pages, []))
 
 
-@rolling_back
 @pytest.mark.sampled
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, page: str) -> None:
@@ -132,13 +126,9 @@ def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, p
 # an old part brought back.
 
 
-splitting = attack(15, "split view by the sender")
-
-
 TYPIST = WRITER | Level.ModifyType
 
 
-@splitting
 def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_nothing_under_it(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -156,7 +146,6 @@ def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_no
     mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
 
 
-@splitting
 def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
     """Bob may change the type, and puts Alice's first content back beside it, as if it had stayed."""
     alice, bob, carol = mallory.people(3)

@@ -1,6 +1,6 @@
 """Secrets stand nowhere but in the user's own program: canaries, looked for in every spelling.
 
-Attack 41 of `catalogue`; and of 36, that no comparison tells by its time how much of a guess was right.
+Attack 41 of attacks.toml; and of 36, that no comparison tells by its time how much of a guess was right.
 """
 
 import ast
@@ -13,7 +13,6 @@ import pytest
 from assurance.mutations.engine import ROOT
 from scbroker.crypto import verify
 from tests.hostile_broker.canaries import Evidence, a_day
-from tests.hostile_broker.catalogue import attack
 
 PLACES: Final = (
     "heard", "addresses", "answered", "kept", "broker's log", "client's log", "errors", "objects",
@@ -28,7 +27,6 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
 
 
 @pytest.mark.sampled
-@attack(41, "secrets sent to the broker")
 @pytest.mark.parametrize("place", PLACES)
 def test_no_secret_stands_in_any_spelling_where_others_can_look(
     evidence: Evidence, place: str
@@ -45,7 +43,6 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
         assert evidence.found(place, wanted) == [], name
 
 
-@attack(41, "secrets sent to the broker")
 def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None:
     """So that finding nothing means something."""
     for name, places in {
@@ -125,7 +122,6 @@ ALLOWED: Final = {
 
 
 @pytest.mark.long
-@attack(36, "stolen token")
 def test_nothing_that_can_be_guessed_at_is_compared_but_in_constant_time() -> None:
     found = {(path.name, name) for path in sources() for _, name in compared(path.read_text())}
     assert found == ALLOWED

@@ -1,6 +1,6 @@
 """Attacks on log-ins and tokens: what a broker gets signed, what a thief of a token gets, where tokens go.
 
-Attacks 35, 36, 52 and 53 of `catalogue`. A client signs what it built itself, for the address that it was
+Attacks 35, 36, 52 and 53 of attacks.toml. A client signs what it built itself, for the address that it was
 given; a token goes to that address alone, in its header alone, and for an hour.
 """
 
@@ -22,7 +22,6 @@ from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
 from scbroker.wire.users import Authorization, Challenge, SessionRequest
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.tables import count_rows, query
@@ -72,7 +71,6 @@ def bytes_to_be_signed(alice: User, eve: User, story: Story) -> dict[str, bytes]
     }
 
 
-@attack(35, "signing oracle and relayed challenge")
 def test_what_is_no_challenge_is_not_signed(mallory: Mallory, alice: User, eve: User) -> None:
     story = Story(alice).created({alice: OWNER, eve: OWNER})
     for data in bytes_to_be_signed(alice, eve, story).values():
@@ -83,7 +81,6 @@ def test_what_is_no_challenge_is_not_signed(mallory: Mallory, alice: User, eve: 
         assert mallory.heard[-1].name == CHALLENGES
 
 
-@attack(35, "signing oracle and relayed challenge")
 def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: Mallory) -> None:
     """Taken from the wire, and sent to the real broker for another purpose."""
     alice, url = mallory.people(1)[0], mallory.behind.database_url
@@ -112,7 +109,6 @@ def test_what_was_signed_for_one_thing_is_good_for_no_other(mallory: Mallory) ->
     delete_key_file(alice, order).expect(204)
 
 
-@attack(35, "signing oracle and relayed challenge")
 def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(mallory: Mallory) -> None:
     """A broker in between that holds the order of one storing sends another KeyFile with it."""
     [alice] = mallory.people(1)
@@ -129,7 +125,6 @@ def test_an_order_is_signed_for_all_that_it_does_and_for_nothing_else(mallory: M
     alice.wire.call("PUT", "/v1/key-file", replace(message, authorization=order)).expect(204)
 
 
-@attack(35, "signing oracle and relayed challenge")
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
     mallory: Mallory, broker: BrokerProcess, alice: User
@@ -152,7 +147,6 @@ def test_a_challenge_of_an_honest_broker_that_is_relayed_opens_no_session_there(
         relay.call("POST", "/v1/sessions", own).expect(201)
 
 
-@attack(35, "signing oracle and relayed challenge")
 def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(mallory: Mallory) -> None:
     alice = mallory.people(1)[0]
     mallory.device_of(alice)
@@ -167,7 +161,6 @@ def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(mallor
     delete_key_file(alice, order).expect(401, "challenge")
 
 
-@attack(36, "stolen token")
 def test_what_a_thief_finds_in_the_database_is_no_token(mallory: Mallory, alice: User) -> None:
     device = mallory.device_of(alice)
     token, url = token_of(device), mallory.behind.database_url
@@ -191,7 +184,6 @@ def is_good(mallory: Mallory, token: str) -> bool:
     return False
 
 
-@attack(36, "stolen token")
 def test_a_token_that_is_written_in_another_way_is_none(mallory: Mallory) -> None:
     """The last of 43 characters has bits to spare: base64 decoders take four spellings for one value."""
     device = mallory.device_of(mallory.people(1)[0])
@@ -206,7 +198,6 @@ def test_a_token_that_is_written_in_another_way_is_none(mallory: Mallory) -> Non
         assert not is_good(mallory, each)
 
 
-@attack(36, "stolen token")
 def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: Mallory) -> None:
     alice, url = mallory.people(1)[0], mallory.behind.database_url
     device = mallory.device_of(alice)
@@ -223,7 +214,6 @@ def test_a_stolen_token_ends_with_its_hour_and_with_its_session(mallory: Mallory
     assert not is_good(mallory, stolen)
 
 
-@attack(36, "stolen token")
 def test_a_stolen_token_changes_nothing_without_a_key(mallory: Mallory) -> None:
     """Eve has Alice's token and keys of her own."""
     alice, eve = mallory.people(2)
@@ -253,13 +243,9 @@ def test_a_stolen_token_changes_nothing_without_a_key(mallory: Mallory) -> None:
 # A client knows one address, that of its own configuration, and asks no other.
 
 
-stealing = attack(36, "stolen token")
-
-
 STATUSES: Final = (301, 302, 303, 307, 308)
 
 
-@stealing
 @pytest.mark.parametrize("status", STATUSES)
 def test_no_redirect_is_followed_on_a_connection(status: int) -> None:
     with BadBroker([http(200)]) as other:
@@ -277,9 +263,6 @@ def test_no_redirect_is_followed_on_a_connection(status: int) -> None:
 # The broker's time, taken by log-ins and deletions that it refuses.
 
 
-costing = attack(53, "costly log-ins")
-
-
 SPOIL = "UPDATE key_records SET signature = ? WHERE user_id = ? AND sequence = 1"
 
 
@@ -295,7 +278,6 @@ def forged(stranger: Wire, ring: KeyRing, nonce: bytes | None = None) -> Session
     return replace(stranger.log_in_request(ring, nonce), signature=other.signature)
 
 
-@costing
 def test_neither_a_log_in_nor_a_refused_deletion_verifies_the_stored_chain(
     mallory: Mallory, stranger: Wire
 ) -> None:
@@ -314,7 +296,6 @@ def test_neither_a_log_in_nor_a_refused_deletion_verifies_the_stored_chain(
     delete_user(user).expect(500, "internal")  # this one follows, so the whole chain is verified
 
 
-@costing
 def test_a_refused_log_in_uses_up_its_nonce_of_a_known_user_and_of_an_unknown_one(
     mallory: Mallory, stranger: Wire
 ) -> None:
@@ -327,7 +308,6 @@ def test_a_refused_log_in_uses_up_its_nonce_of_a_known_user_and_of_an_unknown_on
     stranger.log_in(mine)
 
 
-@costing
 def test_a_stranger_whose_log_ins_are_refused_makes_the_broker_write_nothing(
     mallory: Mallory, stranger: Wire
 ) -> None:
@@ -339,9 +319,6 @@ def test_a_stranger_whose_log_ins_are_refused_makes_the_broker_write_nothing(
 
 # DNS may give any address for a name under `localhost`, to which http is allowed. The attacker's machine is
 # 127.0.0.2 here, and has the broker's port.
-
-
-misleading = attack(52, "a name of this machine elsewhere")
 
 
 ELSEWHERE = "127.0.0.2"
@@ -377,7 +354,6 @@ def attacker(port: int) -> Iterator[BadBroker]:
         yield found
 
 
-@misleading
 @pytest.mark.process
 @pytest.mark.parametrize("name", NAMES)
 def test_requests_to_a_name_of_this_machine_stay_on_it_whatever_dns_says(
@@ -401,7 +377,6 @@ def test_requests_to_a_name_of_this_machine_stay_on_it_whatever_dns_says(
     assert key_file is not None
 
 
-@misleading
 @pytest.mark.process
 @pytest.mark.parametrize("proxy", ["http://proxy.example:3128", "http://u:p@10.0.0.1", "proxy", ""])
 @pytest.mark.parametrize("plain", ["broker", "store"])

@@ -1,6 +1,6 @@
 """Attacks by members on who may do what, with a broker that stores whatever they sign.
 
-Attacks 3, 8 to 10, 13 to 15 and 38 of `catalogue`. What a user signs is refused by an honest broker first;
+Attacks 3, 8 to 10, 13 to 15 and 38 of attacks.toml. What a user signs is refused by an honest broker first;
 then it is put in place behind the broker's back, and the victims' programs refuse it as well, whether or
 not they have read the container before.
 """
@@ -30,7 +30,6 @@ from tests.hostile_broker.accomplices import (
     level,
 )
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CLOCK, DECRYPTION, INTEGRITY, RECORD, ROLLBACK, VIEW
 from tests.hostile_broker.served import (
     content_of,
@@ -64,7 +63,6 @@ LISTS: dict[str, Callable[[list[Entry], Cast], list[Entry]]] = {
 
 
 @pytest.mark.sampled
-@attack(3, "ghost recipient")
 @pytest.mark.parametrize("lie", LISTS)
 @fresh_and_marked
 def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
@@ -98,7 +96,6 @@ def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
     assert rights == {alice.name: (OWNER, None), bob.name: (READER, end)}
 
 
-@attack(8, "reader writes")
 def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
     story = Story(alice).created({alice: OWNER, bob: READER})
@@ -111,7 +108,6 @@ def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(mallory: Ma
     )
 
 
-@attack(9, "self-escalation")
 def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: Mallory) -> None:
     """Somebody has Alice's old encryption key; Bob, who may change access, wraps to it."""
     alice, bob = mallory.people(2)
@@ -125,7 +121,6 @@ def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: Mallory
 
 
 @pytest.mark.sampled
-@attack(9, "self-escalation")
 @fresh_and_marked
 def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_removed(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -148,7 +143,6 @@ def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_remo
         assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
 
-@attack(9, "self-escalation")
 def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Mallory) -> None:
     """Bob renews for an encryption key that Alice will never have, and no index may fall afterwards."""
     alice, bob, carol = mallory.people(3)
@@ -172,7 +166,6 @@ def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Mal
 
 
 @pytest.mark.sampled
-@attack(10, "re-attribution")
 @fresh_and_marked
 def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
@@ -195,7 +188,6 @@ def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
     )
 
 
-@attack(10, "re-attribution")
 def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(mallory: Mallory) -> None:
     """Bob begins a container with Alice's sealed bytes in it; the broker cannot tell."""
     alice, bob, carol = mallory.people(3)
@@ -332,11 +324,6 @@ ROWS: Final[dict[str, Row]] = {
 
 
 @pytest.mark.sampled
-@attack(8, "reader writes")
-@attack(9, "self-escalation")
-@attack(14, "expired grant")
-@attack(15, "split view by the sender")
-@attack(38, "deleted container brought back")
 @pytest.mark.parametrize("row", ROWS)
 @fresh_and_marked
 def test_no_record_is_taken_that_its_author_may_not_make(
@@ -373,7 +360,6 @@ PLACES: dict[str, tuple[Callable[[Story], dict[str, Any]], type[BrokerError]]] =
 
 
 @pytest.mark.long
-@attack(13, "revocation bypassed")
 @pytest.mark.parametrize("place", PLACES)
 def test_who_saw_the_revocation_takes_no_record_of_the_leavers_over_an_older_link(
     mallory: Mallory, place: str, alice: User, bob: User, carol: User
@@ -392,7 +378,6 @@ def test_who_saw_the_revocation_takes_no_record_of_the_leavers_over_an_older_lin
 
 
 @pytest.mark.long
-@attack(13, "revocation bypassed")
 def test_who_was_removed_opens_nothing_that_is_written_afterwards(mallory: Mallory) -> None:
     """Bob uses every key that he ever had, everything that the broker has, and his own program."""
     alice, bob, carol = mallory.people(3)
@@ -421,7 +406,6 @@ def test_who_was_removed_opens_nothing_that_is_written_afterwards(mallory: Mallo
 
 
 @pytest.mark.sampled
-@attack(13, "revocation bypassed")
 @pytest.mark.parametrize("left", ["not in the list", "without Decrypt", "expired"])
 def test_who_chose_the_key_and_is_out_has_no_key_that_later_writes_use(
     mallory: Mallory, left: str, alice: User, bob: User
@@ -441,7 +425,6 @@ def test_who_chose_the_key_and_is_out_has_no_key_that_later_writes_use(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"secret again"
 
 
-@attack(13, "revocation bypassed")
 def test_a_write_that_is_tried_again_over_a_revocation_uses_nothing_that_the_leaver_has(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -468,7 +451,6 @@ def test_a_write_that_is_tried_again_over_a_revocation_uses_nothing_that_the_lea
         with_fields(known, part=after).open_segment(0, second.content, sha256(second.content))
 
 
-@attack(14, "expired grant")
 def test_from_the_next_write_on_who_has_expired_opens_and_writes_nothing(mallory: Mallory) -> None:
     alice, bob, carol = mallory.people(3)
     grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() - MINUTE), carol: WRITER}

@@ -1,6 +1,6 @@
 """Attacks by people whom the user does not know, with containers below the user's folders.
 
-Attacks 152, 154 and 155 of `catalogue`.
+Attacks 152, 154 and 155 of attacks.toml.
 """
 
 import os
@@ -13,15 +13,8 @@ import pytest
 from scbroker import AccessLevel, Contacts, Link, ServerProvider
 from scbroker.client.containers import change
 from scbroker.filesystem import ContainerFileSystem
-from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, befriend, offer, put, team
 from tests.kit.waiting import PATIENCE
-
-placing = attack(152, "file placed by a stranger")
-
-
-sharing = attack(155, "stranger's container in a link")
-
 
 OWNER, WRITER = 511, 79
 
@@ -67,7 +60,6 @@ def files(folder: Path) -> list[str]:
     return sorted(str(each) for each in found if each.parts[0] != ".scbroker-mirror")
 
 
-@placing
 def test_no_container_that_a_stranger_can_change_is_written_below_a_folder(
     alice: Person, session: ServerProvider, eve: ServerProvider
 ) -> None:
@@ -85,7 +77,6 @@ def test_no_container_that_a_stranger_can_change_is_written_below_a_folder(
         assert files(alice.home / folder) == [".env"]
 
 
-@placing
 def test_no_hidden_file_is_written_that_anybody_else_can_change(
     alice: Person, session: ServerProvider, eve: ServerProvider, mallory: Person
 ) -> None:
@@ -104,7 +95,6 @@ def test_no_hidden_file_is_written_that_anybody_else_can_change(
     assert files(alice.home / "known") == files(alice.home / "too") == ["project/a"]
 
 
-@placing
 def test_a_name_that_a_stranger_chose_stays_theirs_after_their_access_has_ended(
     alice: Person, session: ServerProvider, eve: ServerProvider, mallory: Person
 ) -> None:
@@ -138,7 +128,6 @@ def test_a_name_that_a_stranger_chose_stays_theirs_after_their_access_has_ended(
     assert files(alice.home / "got") == ["t/a", "t/b", "t/c"]
 
 
-@placing
 def test_a_file_that_is_mirrored_stays_when_a_stranger_can_change_its_container(
     alice: Person, session: ServerProvider, eve: ServerProvider
 ) -> None:
@@ -153,7 +142,6 @@ def test_a_file_that_is_mirrored_stays_when_a_stranger_can_change_its_container(
     assert (alice.home / "folder/a").read_bytes() == b"mine"
 
 
-@placing
 def test_a_strangers_name_is_written_with_escapes_for_what_nobody_sees(
     alice: Person, session: ServerProvider, eve: ServerProvider
 ) -> None:
@@ -166,7 +154,6 @@ def test_a_strangers_name_is_written_with_escapes_for_what_nobody_sees(
     assert files(alice.home / "single") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
 
 
-@placing
 def test_members_of_a_group_that_a_stranger_has_made_are_strangers(
     alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
 ) -> None:
@@ -187,7 +174,6 @@ def containers_of(link: Link) -> set[uuid.UUID]:
     return set(link.containerIds)
 
 
-@sharing
 def test_no_container_of_a_stranger_goes_out_in_a_link_or_is_shared_or_deleted(
     alice: Person, session: ServerProvider, eve: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -215,7 +201,6 @@ def test_no_container_of_a_stranger_goes_out_in_a_link_or_is_shared_or_deleted(
         assert session.getContainerMetadata(each).result(PATIENCE).id == each
 
 
-@sharing
 def test_no_member_gets_more_rights_by_a_name_that_they_give_to_a_container(
     alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
 ) -> None:
@@ -248,9 +233,6 @@ class Spoilt:
         return "{not JSON"
 
 
-damaging = attack(154, "damaged part in the way")
-
-
 @pytest.fixture
 def spoil(
     session: ServerProvider, mallory: Person, monkeypatch: pytest.MonkeyPatch
@@ -269,7 +251,6 @@ def spoil(
     return make
 
 
-@damaging
 def test_a_command_on_an_id_goes_on_without_a_header(
     alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
 ) -> None:
@@ -292,7 +273,6 @@ def test_a_command_on_an_id_goes_on_without_a_header(
     assert len(alice.run("ls").lines) == 1
 
 
-@damaging
 def test_no_command_fails_by_a_container_that_a_stranger_has_damaged(
     alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
 ) -> None:

@@ -22,7 +22,6 @@ from scbroker.wire.problems import item_problem_of
 from scbroker.wire.rosters import GroupState, Membership
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     EVENTS,
     FORK,
@@ -76,7 +75,6 @@ def forked(team: Group) -> Group:
 
 
 @pytest.mark.sampled
-@attack(131, "membership not proved")
 @pytest.mark.parametrize("whose", ["nobody's", "another member's", "spoilt"])
 def test_a_head_that_was_made_through_a_group_needs_the_proof_of_its_author(
     mallory: Mallory, whose: str, alice: User, bob: User, carol: User
@@ -96,7 +94,6 @@ def test_a_head_that_was_made_through_a_group_needs_the_proof_of_its_author(
 
 
 @pytest.mark.sampled
-@attack(131, "membership not proved")
 @pytest.mark.parametrize("role, entry", [(WRITER, OWNER), (SHARER, WRITES_ALONE)])
 def test_a_member_does_no_more_than_role_and_entry_allow_with_the_brokers_help(
     mallory: Mallory, role: int, entry: int, alice: User, bob: User, carol: User
@@ -129,7 +126,6 @@ def shorter(to: int) -> Callable[[GroupViews], GroupViews]:
     return lie
 
 
-@attack(132, "group rolled back or forked")
 def test_a_group_that_ends_below_the_version_in_which_an_author_acted_is_a_rollback(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -143,7 +139,6 @@ def test_a_group_that_ends_below_the_version_in_which_an_author_acted_is_a_rollb
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"Bob's"
 
 
-@attack(132, "group rolled back or forked")
 def test_a_group_that_the_broker_names_at_a_lower_version_than_it_served_is_a_rollback(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -159,7 +154,6 @@ def test_a_group_that_the_broker_names_at_a_lower_version_than_it_served_is_a_ro
         fresh.getContainer(story.uuid).result(PATIENCE)
 
 
-@attack(132, "group rolled back or forked")
 def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -180,7 +174,6 @@ def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
 
 
 @pytest.mark.sampled
-@attack(133, "group's entry misused")
 @pytest.mark.parametrize("lie", ["another wrap", "no wrap", "no entry"])
 def test_a_member_opens_nothing_but_what_was_wrapped_for_the_group(
     mallory: Mallory, lie: str, alice: User, bob: User
@@ -203,7 +196,6 @@ def test_a_member_opens_nothing_but_what_was_wrapped_for_the_group(
     mallory.check_lie_refused(device, story, lies[lie], INTEGRITY, "getContainer")
 
 
-@attack(133, "group's entry misused")
 def test_a_view_through_another_group_than_the_requested_one_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -223,7 +215,6 @@ def through(group: str | None) -> Callable[[ContainerView], ContainerView]:
     return lambda view: view if view.via is None else replace(view, via=group)
 
 
-@attack(133, "group's entry misused")
 def test_a_name_that_the_broker_calls_a_group_is_used_as_one_only_if_its_chain_proves_it(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -242,7 +233,6 @@ def test_a_name_that_the_broker_calls_a_group_is_used_as_one_only_if_its_chain_p
     assert not isinstance(granted, BrokerError)
 
 
-@attack(133, "group's entry misused")
 def test_nothing_is_written_through_a_group_that_the_user_has_not_accepted(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -266,7 +256,6 @@ def test_nothing_is_written_through_a_group_that_the_user_has_not_accepted(
     device.updateContainerContent(story.uuid, b"new").result(PATIENCE)
 
 
-@attack(13, "revocation bypassed")
 def test_a_part_that_was_sent_in_an_epoch_that_had_ended_is_sealed_anew_under_another_key(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -307,7 +296,6 @@ def read_on(device: ServerProvider, stream: Stream[ContainerEvent]) -> None:
         next(stream)
 
 
-@attack(132, "group rolled back or forked")
 def test_a_stream_ends_if_the_broker_denies_a_group_from_which_nobody_was_removed(
     mallory: Mallory, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +322,6 @@ def test_a_stream_ends_if_the_broker_denies_a_group_from_which_nobody_was_remove
                 read_on(device, stream)
 
 
-@attack(132, "group rolled back or forked")
 def test_the_log_of_a_group_has_a_mark_of_its_own(mallory: Mallory, alice: User, bob: User) -> None:
     team = team_of(alice, bob)
     story = Story(alice).created({alice: OWNER, team: OWNER})
@@ -382,7 +369,6 @@ def removal(mallory: Mallory, alice: User, bob: User, eve: User, **again: Any) -
     return Removal(story, device, Head(2, story.hash(story.head)))
 
 
-@attack(134, "access changed by a former member")
 def test_nothing_is_sealed_after_a_change_by_a_former_member_until_the_caller_confirms_it(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -415,7 +401,6 @@ def test_nothing_is_sealed_after_a_change_by_a_former_member_until_the_caller_co
     device.updateContainerContent(story.uuid, b"sealed for Eve as well").result(PATIENCE)
 
 
-@attack(134, "access changed by a former member")
 def test_what_is_shown_of_a_change_to_confirm_is_what_was_signed(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -444,7 +429,6 @@ def test_what_is_shown_of_a_change_to_confirm_is_what_was_signed(
         device.updateContainerContent(box, b"new").result(PATIENCE)
 
 
-@attack(134, "access changed by a former member")
 def test_a_caller_who_names_the_whole_list_settles_it(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -460,7 +444,6 @@ def test_a_caller_who_names_the_whole_list_settles_it(
 
 
 @pytest.mark.sampled
-@attack(134, "access changed by a former member")
 @pytest.mark.parametrize("role, settled", [(SHARER, True), (WRITER, False)])
 def test_a_change_by_a_user_who_is_a_member_again_is_settled_unless_the_role_is_lower(
     mallory: Mallory, role: int, settled: bool, alice: User, bob: User, eve: User

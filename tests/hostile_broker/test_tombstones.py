@@ -1,6 +1,6 @@
 """Attacks with the short form in which a deleted container is kept and served.
 
-Attacks 37 and 38 of `catalogue`. After a deletion a reader gets records without their parts, and logs with
+Attacks 37 and 38 of attacks.toml. After a deletion a reader gets records without their parts, and logs with
 emptied events. Neither is a way to hide what was not deleted, nor to have a deletion believed that does
 not follow from what a device has seen.
 """
@@ -16,7 +16,6 @@ from scbroker.records.container_record import bare_body
 from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.events import Event, details_hash
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh_and_marked
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK
 from tests.hostile_broker.test_event_log import log_of_five, reads, with_events
 from tests.kit.waiting import PATIENCE
@@ -45,7 +44,6 @@ def in_bare_form(view: ContainerView) -> ContainerView:
 
 
 @pytest.mark.sampled
-@attack(38, "deleted container brought back")
 @fresh_and_marked
 @pytest.mark.parametrize("version", [1, 2, 5])
 def test_a_container_that_was_not_deleted_is_not_read_without_its_parts(
@@ -91,7 +89,6 @@ BRANCHES: Final[dict[str, tuple[int, list[dict[str, Any]], type[BrokerError]]]] 
 
 
 @pytest.mark.long
-@attack(38, "deleted container brought back")
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_no_deletion_is_taken_that_does_not_follow_from_what_was_seen(
     mallory: Mallory, branch: str, alice: User, bob: User, carol: User
@@ -149,7 +146,6 @@ EMPTIED: Final[
 
 
 @pytest.mark.sampled
-@attack(37, "event log changed")
 @pytest.mark.parametrize("lie", EMPTIED)
 def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(
     mallory: Mallory, lie: str

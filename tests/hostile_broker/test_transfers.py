@@ -1,6 +1,6 @@
 """Attacks on the way of a content: by addresses of an object store, by short reads, by files that change.
 
-Attacks 16, 17, 36 and 61 of `catalogue`. A client asks no origin that its caller did not allow, and tells
+Attacks 16, 17, 36 and 61 of attacks.toml. A client asks no origin that its caller did not allow, and tells
 the ones that it asks nothing of its session.
 """
 
@@ -28,7 +28,6 @@ from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import Transfer, Transfers
 from tests.hostile_broker.accomplices import Mallory, check_no_file
 from tests.hostile_broker.broker import CutError, Exchange
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHUNK,
     FAULT,
@@ -111,7 +110,6 @@ WAYS: Final[dict[str, Callable[[str, str], str]]] = {
 
 
 @pytest.mark.sampled
-@attack(36, "stolen token")
 @pytest.mark.parametrize("way", WAYS)
 def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory, way: str) -> None:
     """The client uses none of the addresses beside it either: everything goes through the broker."""
@@ -134,7 +132,6 @@ def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory
 
 
 @pytest.mark.long
-@attack(36, "stolen token")
 def test_an_object_store_is_told_nothing_of_who_asks(mallory: Mallory) -> None:
     """No header names the user, no cookie comes back, and the bytes are sealed."""
     with BadBroker([http(200, headers=b"Set-Cookie: it=1\r\n")]) as store:
@@ -173,7 +170,6 @@ def sealed_of(mallory: Mallory, device: ServerProvider) -> tuple[Any, bytes]:
 
 
 @pytest.mark.long
-@attack(16, "chunks moved or cut")
 def test_what_an_object_store_serves_is_verified_as_if_the_broker_had(mallory: Mallory) -> None:
     ring = mallory.new_user()
     it, sealed = sealed_of(mallory, mallory.device(ring))
@@ -220,7 +216,6 @@ FAILURES: Final[dict[str, tuple[Any, type[Error], int]]] = {
 
 
 @pytest.mark.long
-@attack(36, "stolen token")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_told(
     mallory: Mallory,
@@ -257,9 +252,6 @@ def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_
 
 
 # Networks that give little at a time, or break off: no short read is taken for the end.
-
-
-cutting = attack(17, "short read taken for the end")
 
 
 _FRAMES: Final = {"connection", "content-length", "transfer-encoding", "keep-alive"}
@@ -372,7 +364,6 @@ class OneByteAtATime:
         return None if at == self._nothing_at else self._data[at : at + 1]
 
 
-@cutting
 @pytest.mark.long
 def test_a_network_and_a_file_that_give_one_byte_at_a_time_work(mallory: Mallory) -> None:
     small, large = bytes(range(256)) * 4, bytes(range(256)) * 257
@@ -385,7 +376,6 @@ def test_a_network_and_a_file_that_give_one_byte_at_a_time_work(mallory: Mallory
             assert (found.content, found.header) == (content, Header({"h": 1}))
 
 
-@cutting
 @pytest.mark.parametrize("size", [100, 70_000])
 def test_a_file_that_has_nothing_yet_is_an_error_and_nothing_is_created(
     mallory: Mallory, size: int
@@ -404,7 +394,6 @@ ENDS: dict[str, tuple[str, type[BrokerError]]] = {
 }
 
 
-@cutting
 @pytest.mark.long
 @pytest.mark.parametrize("what", ENDS)
 @pytest.mark.usefixtures("impatient")
@@ -478,7 +467,6 @@ def by_replacing(file: Path) -> None:
 
 
 @pytest.mark.sampled
-@attack(61, "file changed during its upload")
 @pytest.mark.parametrize("change", [by_writing, by_replacing], ids=lambda way: way.__name__)
 def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_chunk(
     mallory: Mallory, alice: User, file: Path, change: Callable[[Path], None]
@@ -494,7 +482,6 @@ def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_
 
 
 @pytest.mark.long
-@attack(61, "file changed during its upload")
 def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_stream(
     mallory: Mallory, alice: User, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -538,7 +525,6 @@ def pipe_in_place_of(file: Path) -> Iterator[Callable[[], object]]:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes among files")
 @pytest.mark.parametrize("content", [b"", b"old"], ids=["no size", "a size"])
-@attack(61, "file changed during its upload")
 def test_no_upload_waits_at_a_pipe_that_has_taken_the_place_of_its_file(
     mallory: Mallory, alice: User, tmp_path: Path, content: bytes
 ) -> None:

@@ -1,7 +1,7 @@
 """Attacks on the files in which a device keeps its marks, and on processes that share them.
 
-Attacks 45, 56 and 60 of `catalogue`. The broker serves an old state as soon as a process has lost the mark of
-the new one. Other users of the machine plant links and files.
+Attacks 45, 56 and 60 of attacks.toml. The broker serves an old state as soon as a process has lost the mark
+of the new one. Other users of the machine plant links and files.
 """
 
 import os
@@ -21,7 +21,6 @@ from scbroker.client import local_state
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import ROLLBACK
 from tests.kit.scripts import run_script
 from tests.kit.waiting import PATIENCE
@@ -49,7 +48,6 @@ def copy_to(copy: Path, path: Path) -> None:
         source.backup(target)
 
 
-@attack(45, "trust store under a running process")
 def test_a_process_that_was_idle_while_the_log_was_compacted_takes_no_older_state(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +106,6 @@ WAYS: list[Callable[[Path, Path], None]] = [put_by_rename, put_in_place, put_and
 
 
 @pytest.mark.sampled
-@attack(45, "trust store under a running process")
 @pytest.mark.parametrize("put", WAYS, ids=lambda way: way.__name__)
 def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_taken_again(
     mallory: Mallory, alice: User, tmp_path: Path, put: Callable[[Path, Path], None]
@@ -131,7 +128,6 @@ def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
 
 
-@attack(45, "trust store under a running process")
 @pytest.mark.parametrize("removed", [["-wal"], ["-shm"], ["-wal", "-shm"]], ids="".join)
 def test_a_device_stops_when_files_beside_its_trust_store_are_removed(
     mallory: Mallory, alice: User, removed: list[str]
@@ -147,7 +143,6 @@ def test_a_device_stops_when_files_beside_its_trust_store_are_removed(
             refused(story.uuid).result(PATIENCE)
 
 
-@attack(45, "trust store under a running process")
 @pytest.mark.parametrize("removed", [["-wal"], ["-shm"], ["-wal", "-shm"]], ids="".join)
 def test_no_device_begins_beside_removed_files_while_another_one_writes_to_them(
     mallory: Mallory, alice: User, removed: list[str], monkeypatch: pytest.MonkeyPatch
@@ -173,7 +168,6 @@ PLANTED = ("state.db", "state.db-wal", "state.db-shm", "state.db-journal")
 
 
 @pytest.mark.sampled
-@attack(56, "planted trust files")
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
 def test_no_planted_file_is_followed_or_changed(
@@ -198,7 +192,6 @@ def test_no_planted_file_is_followed_or_changed(
     assert victim.read_bytes() == b"v" * 48
 
 
-@attack(56, "planted trust files")
 def test_no_temporary_file_has_a_name_that_can_be_planted(tmp_path: Path) -> None:
     """A name of the process and the thread would let another user choose which file is truncated."""
     store, user, victim = FileSessionStore(tmp_path), uuid.uuid4(), tmp_path / "victim"
@@ -212,7 +205,6 @@ def test_no_temporary_file_has_a_name_that_can_be_planted(tmp_path: Path) -> Non
     assert victim.read_bytes() == b"untouched"
 
 
-@attack(56, "planted trust files")
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777], ids=oct)
 def test_a_folder_that_others_can_write_is_refused_before_anything_is_sent(
     mallory: Mallory, alice: User, tmp_path: Path, mode: int
@@ -231,7 +223,6 @@ def test_a_folder_that_others_can_write_is_refused_before_anything_is_sent(
     device.close()
 
 
-@attack(56, "planted trust files")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @pytest.mark.parametrize("what", ["folder", "link"])
 def test_a_folder_of_another_user_or_behind_another_users_link_is_refused(
@@ -293,7 +284,6 @@ FORK = """
 """
 
 
-@attack(60, "fork during a mark")
 def test_a_child_forked_while_a_mark_is_written_is_refused_its_parents_marks(
     tmp_path: Path,
 ) -> None:

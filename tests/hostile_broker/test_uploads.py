@@ -1,6 +1,6 @@
 """Attacks by unfinished uploads and on a quota: with a stolen token, by a stranger, and on the broker's disk.
 
-Attacks 50, 57, 62, 105 and 106 of `catalogue`.
+Attacks 50, 57, 62, 105 and 106 of attacks.toml.
 """
 
 import uuid
@@ -14,7 +14,6 @@ import pytest
 from scbroker import KeyRing
 from scbroker.records.container_record import Part, Role
 from scbroker.wire.parts import Chunks
-from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.objects import objects
 from tests.kit.quotas import check_usage, leave_free, set_quota, used
@@ -71,7 +70,6 @@ def listed(user: User, story: Story, part: Part) -> list[int]:
 
 
 @pytest.mark.long
-@attack(50, "uploads blocked by a stolen token")
 def test_a_thief_of_a_token_takes_a_share_of_the_uploads_and_its_user_goes_on(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -82,7 +80,6 @@ def test_a_thief_of_a_token_takes_a_share_of_the_uploads_and_its_user_goes_on(
 
 
 @pytest.mark.sampled
-@attack(50, "uploads blocked by a stolen token")
 @pytest.mark.parametrize("end", ["log-out", "endOtherSessions", "expiry"])
 def test_once_a_stolen_token_ends_its_uploads_are_in_nobodys_way(
     broker: BrokerProcess, session: NewSession, end: str
@@ -101,7 +98,6 @@ def test_once_a_stolen_token_ends_its_uploads_are_in_nobodys_way(
     assert begin(alice, SHARE + 1) == [204] * SHARE + [413]
 
 
-@attack(50, "uploads blocked by a stolen token")
 def test_an_upload_of_an_ended_session_is_resumed_by_the_next_one_and_counts_for_it(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -118,7 +114,6 @@ def test_an_upload_of_an_ended_session_is_resumed_by_the_next_one_and_counts_for
     assert listed(alice, story, part) == [0, 1]
 
 
-@attack(50, "uploads blocked by a stolen token")
 def test_an_upload_that_is_dropped_counts_no_more_and_only_its_user_drops_it(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -146,7 +141,6 @@ def test_an_upload_that_is_dropped_counts_no_more_and_only_its_user_drops_it(
 
 
 @pytest.mark.long
-@attack(62, "a disk filled with unfinished uploads")
 def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_allows(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -165,7 +159,6 @@ def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_all
 
 
 @pytest.mark.long
-@attack(57, "containers found by uploading to them")
 def test_a_stranger_gets_the_same_answers_for_a_container_a_deleted_one_and_none(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -198,7 +191,6 @@ def test_a_stranger_gets_the_same_answers_for_a_container_a_deleted_one_and_none
             assert answers(user, story) == wanted
 
 
-@attack(57, "containers found by uploading to them")
 def test_a_strangers_upload_does_not_show_that_its_container_is_deleted(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -226,7 +218,6 @@ def chunk(user: User, size: int) -> int:
     return story.chunk(user, part, 0, bytes(size)).status
 
 
-@attack(105, "storage beyond a quota")
 def test_many_tiny_chunks_of_abandoned_uploads_cost_64_kib_each(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -237,7 +228,6 @@ def test_many_tiny_chunks_of_abandoned_uploads_cost_64_kib_each(
     check_usage(url)
 
 
-@attack(105, "storage beyond a quota")
 def test_replacing_a_chunk_again_and_again_counts_each_object(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -250,7 +240,6 @@ def test_replacing_a_chunk_again_and_again_counts_each_object(
     check_usage(url)
 
 
-@attack(105, "storage beyond a quota")
 def test_records_without_contents_count_with_their_lists(
     broker: BrokerProcess, session: NewSession
 ) -> None:
@@ -272,7 +261,6 @@ def test_records_without_contents_count_with_their_lists(
     check_usage(url)
 
 
-@attack(106, "quota raced by many requests")
 def test_requests_at_once_in_many_sessions_store_no_byte_more_than_one_after_the_other(
     broker: BrokerProcess, session: NewSession
 ) -> None:

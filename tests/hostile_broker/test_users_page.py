@@ -1,6 +1,6 @@
 """Attacks on the user's page: by hostile files, by other sites, by servers and users of the same machine.
 
-Attacks 111 to 122 and 156 to 160 of `catalogue`.
+Attacks 111 to 122 and 156 to 160 of attacks.toml.
 """
 
 from __future__ import annotations
@@ -36,18 +36,11 @@ from scbroker.cli.ui.session import Session
 from scbroker.cli.web.access import Access
 from scbroker.cli.web.site import Done
 from scbroker.desk.names import Entry, all_containers
-from tests.hostile_broker.catalogue import attack
 from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
 from tests.kit.pages import OperatorsPage, Reply, ServedPage, UsersPage
 from tests.kit.people import Person, befriend, put, team, with_access
 from tests.kit.waiting import PATIENCE, wait_until
-
-hostile = attack(111, "hostile file on the user's page")
-
-
-reached = attack(112, "user's page reached by others")
-
 
 SCRIPT: Final = "<script>fetch('/')</script>"
 
@@ -117,7 +110,6 @@ def is_inert(answer: Reply) -> bool:
 
 
 @pytest.mark.long
-@hostile
 def test_no_content_is_active_in_the_page(page: UsersPage, share: Callable[..., uuid.UUID]) -> None:
     """Whatever the sender says of its type."""
     header = {"name": "picture.svg", "mediaType": "image/svg+xml"}
@@ -138,7 +130,6 @@ def test_no_content_is_active_in_the_page(page: UsersPage, share: Callable[..., 
 
 
 @pytest.mark.long
-@hostile
 @pytest.mark.parametrize("view", ["image", "pdf"])
 def test_a_picture_or_pdf_is_shown_without_script_form_and_request(
     page: UsersPage, view: str
@@ -151,7 +142,6 @@ def test_a_picture_or_pdf_is_shown_without_script_form_and_request(
 
 
 @pytest.mark.long
-@hostile
 def test_a_name_neither_ends_the_header_nor_leaves_the_folder_of_downloads(
     page: UsersPage, share: Callable[..., uuid.UUID]
 ) -> None:
@@ -170,7 +160,6 @@ def test_a_name_neither_ends_the_header_nor_leaves_the_folder_of_downloads(
 
 
 @pytest.mark.long
-@hostile
 def test_control_characters_of_a_text_are_shown_as_escapes(
     page: UsersPage, share: Callable[..., uuid.UUID]
 ) -> None:
@@ -181,7 +170,6 @@ def test_control_characters_of_a_text_are_shown_as_escapes(
 
 
 @pytest.mark.long
-@reached
 @pytest.mark.parametrize("secret", ["", "guessed"])
 def test_an_upload_without_the_secret_of_the_page_stores_nothing(
     page: UsersPage, secret: str, alice: Person
@@ -191,7 +179,6 @@ def test_an_upload_without_the_secret_of_the_page_stores_nothing(
 
 
 @pytest.mark.long
-@reached
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
 def test_an_upload_of_another_site_stores_nothing(
     page: UsersPage, origin: str | None, alice: Person
@@ -201,7 +188,6 @@ def test_an_upload_of_another_site_stores_nothing(
 
 
 @pytest.mark.long
-@reached
 def test_another_user_of_the_machine_gets_nothing_without_the_cookie(page: UsersPage) -> None:
     id = page.upload("x", PNG)
     page.cookie = None
@@ -211,21 +197,6 @@ def test_another_user_of_the_machine_gets_nothing_without_the_cookie(page: Users
 
 
 # By people who share with the page's user.
-
-
-imitated = attack(114, "text of others that acts on the page")
-
-
-swapped = attack(115, "contact swapped before the click")
-
-
-flooded = attack(116, "page flooded with events")
-
-
-filled = attack(121, "list flooded by others")
-
-
-loaded = attack(122, "picture loaded without a click")
 
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
@@ -251,7 +222,6 @@ def attacker(mallory: Person) -> Iterator[ServerProvider]:
 
 
 @pytest.mark.long
-@imitated
 def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
 ) -> None:
@@ -293,7 +263,6 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
 
 
 @pytest.mark.long
-@imitated
 def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
     page: UsersPage, alice: Person, attacker: ServerProvider
 ) -> None:
@@ -305,7 +274,6 @@ def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
 
 
 @pytest.mark.long
-@imitated
 def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
 ) -> None:
@@ -332,7 +300,6 @@ def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
 
 
 @pytest.mark.long
-@swapped
 def test_a_click_verifies_only_the_fingerprint_that_was_on_the_screen(
     page: UsersPage, alice: Person, mallory: Person
 ) -> None:
@@ -345,7 +312,6 @@ def test_a_click_verifies_only_the_fingerprint_that_was_on_the_screen(
 
 
 @pytest.mark.long
-@swapped
 def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
     page: UsersPage, alice: Person, mallory: Person
 ) -> None:
@@ -358,7 +324,6 @@ def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
 
 
 @pytest.mark.long
-@flooded
 def test_thousands_of_events_of_others_fill_no_view(
     page: UsersPage, alice: Person, attacker: ServerProvider
 ) -> None:
@@ -371,7 +336,6 @@ def test_thousands_of_events_of_others_fill_no_view(
 
 
 @pytest.mark.long
-@filled
 @pytest.mark.parametrize("show", ["list", "gallery"])
 def test_headers_of_a_quarter_of_a_mebibyte_fill_no_list(
     page: UsersPage, alice: Person, attacker: ServerProvider, show: str
@@ -383,7 +347,6 @@ def test_headers_of_a_quarter_of_a_mebibyte_fill_no_list(
 
 
 @pytest.mark.long
-@filled
 def test_names_that_take_long_to_normalize_delay_the_list_once(
     alice: Person, attacker: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,7 +368,6 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
 
 
 @pytest.mark.long
-@loaded
 def test_a_picture_that_a_stranger_has_replaced_is_loaded_by_a_click_alone(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
 ) -> None:
@@ -429,21 +391,6 @@ def _befriended(alice: Person, other: Person) -> uuid.UUID:
 # By servers of other users, and by what the page keeps or shows too late.
 
 
-replaced = attack(156, "server in place of the page")
-
-
-beside = attack(157, "server beside the page")
-
-
-kept = attack(158, "secret left in the page")
-
-
-named = attack(159, "broker that a card names")
-
-
-later = attack(160, "content replaced after the view")
-
-
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 
 
@@ -459,7 +406,6 @@ def new_page(stranger: Person) -> Iterator[UsersPage]:
 
 
 @pytest.mark.process
-@replaced
 def test_an_answer_proves_the_secret_of_the_view_which_is_in_nothing_that_is_sent(
     page: UsersPage, broker: BrokerProcess
 ) -> None:
@@ -485,7 +431,6 @@ def proves(page: ServedPage, view: str, state: str = "open") -> None:
         assert secret not in page.request("GET", path).text, path
 
 
-@beside
 def test_a_page_is_not_at_the_address_that_all_servers_share(page: UsersPage) -> None:
     assert page.host.startswith("127.")
     with pytest.raises(ConnectionRefusedError):
@@ -494,7 +439,6 @@ def test_a_page_is_not_at_the_address_that_all_servers_share(page: UsersPage) ->
     page.get("/containers", {"Sec-Fetch-Site": "cross-site"}).expect(403)
 
 
-@kept
 def test_a_lock_drops_what_the_last_act_said() -> None:
     session = Session(None, 60)
     page: Any = users_page(session, Access("127.0.0.1", 1), dt.datetime.now(dt.UTC))
@@ -504,7 +448,6 @@ def test_a_lock_drops_what_the_last_act_said() -> None:
     assert "letter.txt" not in repr(vars(site))
 
 
-@kept
 def test_no_secret_of_a_form_that_failed_is_in_a_later_view(
     new_page: UsersPage, stranger: Person
 ) -> None:
@@ -521,7 +464,6 @@ def test_no_secret_of_a_form_that_failed_is_in_a_later_view(
                 assert not [each for each in (key, PASSWORD, PASSPHRASE) if each in view.text]
 
 
-@named
 def test_no_secret_goes_to_the_broker_of_a_card_before_its_address_was_shown(
     new_page: UsersPage, stranger: Person
 ) -> None:
@@ -537,7 +479,6 @@ def test_no_secret_goes_to_the_broker_of_a_card_before_its_address_was_shown(
         assert got
 
 
-@later
 def test_an_open_gallery_shows_the_pictures_that_were_listed_or_none(
     page: UsersPage, alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -560,7 +501,6 @@ def test_an_open_gallery_shows_the_pictures_that_were_listed_or_none(
             assert b"bomb" not in page.get(each).expect(409).body
 
 
-@later
 def test_a_content_that_is_replaced_while_a_view_is_made_is_an_error(alice: Person) -> None:
     with alice.session() as session:
         made = put(session, "zoo.png", PNG)
@@ -572,9 +512,6 @@ def test_a_content_that_is_replaced_while_a_view_is_made_is_an_error(alice: Pers
 
 
 # By somebody who finds the machine, after its user has left it.
-
-
-left = attack(120, "screen that its user has left")
 
 
 BY_SCRIPT = {"Sec-Fetch-Mode": "cors"}
@@ -612,7 +549,6 @@ def wait_until_locked(page: UsersPage) -> None:
 
 
 @pytest.mark.long
-@left
 def test_a_download_that_is_paused_does_not_keep_the_page_open(
     locking: UsersPage, made: uuid.UUID
 ) -> None:
@@ -622,7 +558,6 @@ def test_a_download_that_is_paused_does_not_keep_the_page_open(
 
 
 @pytest.mark.long
-@left
 def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(locking: UsersPage) -> None:
     made = locking.upload("small.png", PNG)
     by_browser = {"Sec-Fetch-Mode": "no-cors"}
@@ -631,7 +566,6 @@ def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(locking: User
 
 
 @pytest.mark.long
-@left
 def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
     alice: Person, broker: BrokerProcess
 ) -> None:
@@ -645,7 +579,6 @@ def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
         assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
-@left
 def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
     alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,13 @@ from assurance.mutations.attacks.edits import OPERATIONS, Mutation
 
 def _mutation(row: dict[str, Any]) -> Mutation:
     edits = [OPERATIONS[operation](*given) for operation, *given in row["edits"]]
-    named = (test.split("::") for test in row["tests"])
-    tests = [f"tests/hostile_broker/test_{module}.py::test_{name}" for module, name in named]
+    tests = [_path(*test.split("::")) for test in row["tests"]]
     return Mutation(row["attack"], row["defence"], edits, tests)
+
+
+def _path(module: str, name: str) -> str:
+    folder, _, module = module.rpartition("/")
+    return f"tests/{folder or 'hostile_broker'}/test_{module}.py::test_{name}"
 
 
 _DATA: Final = Path(__file__).with_name("attacks.toml").read_text("utf-8")
