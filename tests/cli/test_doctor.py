@@ -27,7 +27,7 @@ def test_a_right_set_up_is_ok_in_all_checks(alice: Person) -> None:
     found = examine(alice)
     assert {each.state for each in found.values()} == {"ok"}, found
     assert list(found) == [
-        "profile", "trust store", "session store", "disk", "broker", "API key", "origin", "session",
+        "profile", "trust store", "session store", "broker", "API key", "origin", "session",
     ]  # fmt: skip
     rows = alice.json("doctor")
     assert [row["check"] for row in rows] == list(found)
@@ -50,7 +50,7 @@ def test_a_broker_that_is_away_fails_with_status_5_and_the_device_is_checked_nev
     text = alice.config.read_text()
     alice.config.write_text(text.replace(alice.broker.url, "http://127.0.0.1:9"))
     found = examine(alice, status=5)
-    assert found["trust store"].state == found["disk"].state == "ok"
+    assert found["trust store"].state == "ok"
     assert "connection refused" in found["broker"].detail
     assert "session" not in found
 

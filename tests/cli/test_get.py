@@ -111,8 +111,8 @@ def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerP
     (alice.home / "file").write_text("file")
     (alice.home / "folder" / "a.txt").mkdir(parents=True)
     cases = [
-        (("a.txt", "-o", "missing/x"), 2, "The folder 'missing' does not exist: create it"),
-        (("a.txt", "b.txt", "-o", "file"), 2, "'file'"),
+        (("a.txt", "-o", "missing/x"), 3, "missing' does not exist"),
+        (("a.txt", "b.txt", "-o", "file"), 1, "'file' exists already"),
         (("a.txt", "-o", "/dev/null"), 1, "not a regular file"),
         (("missing",), 3, "missing"),
         (("",), 3, "''"),

@@ -164,7 +164,7 @@ def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
         (("a/x.txt", "b/x.txt"), 2, "would both be named 'x.txt'"),
         (("a/x.txt", "b/x.txt", "--name", "y"), 2, "--name is for one"),
         (("a/x.txt", "--name", "../y"), 2, "'..'"),
-        (("a/x.txt", "--type", "t" * 257), 2, "--type"),
+        (("a/x.txt", "--type", "t" * 257), 2, "type must have at most 256"),
         (("a/x.txt", "--share", str(uuid.uuid4())), 3, "is not a user of this broker"),
         (("a/x.txt", "b/x.txt", "--into", "y"), 2, "--into takes one file"),
         (("a/x.txt", "--into", "nothing"), 3, "nothing"),
@@ -233,7 +233,7 @@ def test_an_update_never_overwrites_a_version_that_the_command_has_not_seen(alic
         session.updateContainerContent(row["id"], b"elsewhere").result(PATIENCE)
         result = updating(session, alice.home, container)
     assert isinstance(result, errors.ConflictError)
-    assert "changed meanwhile" in result.message
+    assert "at version 2, not 1" in result.message
     assert found(alice, row["id"]).content == b"elsewhere"
 
 

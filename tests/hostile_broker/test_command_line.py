@@ -158,11 +158,11 @@ def test_a_mirror_uses_its_own_folder_whatever_is_put_in_its_place(tmp_path: Pat
         own.rename(folder / "moved")
         own.mkdir()
         (own / "incoming").symlink_to(precious)
-        for name in ("files", "files.new", "rebuilding"):
+        for name in ("files", "files.new"):
             (own / name).symlink_to(precious / "file")
         write_own(state.incoming / "a", b"of a sharer")
         state.put(PurePosixPath("a"), (Stamp(uuid.uuid4(), 1, 1, 1, bytes(32)),))
-        state.compared()
+        state.sync()
         state._rewrite()
     assert list(precious.iterdir()) == []
     assert (folder / "moved" / "incoming" / "a").read_bytes() == b"of a sharer"

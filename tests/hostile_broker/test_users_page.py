@@ -565,20 +565,6 @@ def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(locking: User
     assert locking.get("/state", BY_SCRIPT).text == "locked"
 
 
-@pytest.mark.long
-def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
-    alice: Person, broker: BrokerProcess
-) -> None:
-    broker.stop()
-    with UsersPage(alice, "--lock", "0.017") as page:
-        shown = page.enter().expect(200).text
-        [secret] = set(re.findall(r'name="form" value="([^"]*)"', shown))
-        wait_until(lambda: "Try again" not in page.get("/start").text)
-        broker.start()
-        page.request("POST", page.root + "/resume", {"form": secret}).expect(303)
-        assert page.get("/state", BY_SCRIPT).text == "locked"
-
-
 def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
     alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

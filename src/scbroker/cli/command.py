@@ -56,16 +56,6 @@ Opens = Annotated[bool, typer.Option("--open/--no-open", help="Whether to start 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def _convert_quickly(parameters: list[Any]) -> None:
-    """Convert texts and paths here, and leave only numbers, dates and choices to Typer.
-
-    To convert a value, Typer imports pydantic, which takes longer than all that a command without the
-    network imports.
-    """
-    for each in parameters:
-        each.process_value = _conversion(each)
-
-
 def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
     by_typer, into = parameter.process_value, _PLAIN.get(parameter.type_descriptor.annotation)
     takes_many = parameter.multiple or parameter.nargs == -1
@@ -93,20 +83,25 @@ def _without_secrets() -> Iterator[None]:
         raise
 
 
-class Command(TyperCommand):
-    """A command with this program's help and conversion of values."""
+class _Quick:
+    """A command or a group that converts texts and paths here, and leaves other values to Typer.
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _convert_quickly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
+    To convert a value, Typer imports pydantic, which takes longer than all that a command without the
+    network imports.
+    """
+
+    def parse_args(self: Any, ctx: Any, args: list[str]) -> Any:
+        for each in self.get_params(ctx):
+            each.process_value = _conversion(each)
+        return super().parse_args(ctx, args)  # type: ignore[misc] # of the class beside this one
 
 
-class Group(TyperGroup):
+class Command(_Quick, TyperCommand):
+    """A command of this program."""
+
+
+class Group(_Quick, TyperGroup):
     """A group of such commands."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _convert_quickly(self.get_params(ctx))
-        return super().parse_args(ctx, args)
 
 
 class _Panels(Group):

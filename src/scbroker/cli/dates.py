@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -32,9 +31,8 @@ def end_of(until: str, option: str = "--until") -> dt.datetime:
 
     Raises `InvalidArgumentError` for anything else.
     """
-    now = dt.datetime.now(dt.UTC)
-    end = _checked(until, option, lambda: _parsed(until.strip(), now))
-    if end <= now:
+    end = _parsed(until, option, is_end=True)
+    if end <= dt.datetime.now(dt.UTC):
         raise errors.InvalidArgumentError(
             f"{option} {until!r} is in the past, at {local(end)}: {_HOW}."
         )
@@ -46,28 +44,24 @@ def past(text: str, option: str) -> dt.datetime:
 
     Raises `InvalidArgumentError` for anything else, and for a time without its zone.
     """
-
-    def parsed() -> dt.datetime:
-        now = dt.datetime.now(dt.UTC)
-        if _DURATION.fullmatch(text.strip()):
-            return now - (_parsed(text.strip(), now) - now)
-        if _DAY.fullmatch(text.strip()):
-            return dt.datetime.fromisoformat(text.strip()).astimezone()
-        return dt.datetime.fromisoformat(text.strip())
-
-    return _checked(text, option, parsed)
+    return _parsed(text, option, is_end=False)
 
 
-def _checked(text: str, option: str, parsed: Callable[[], dt.datetime]) -> dt.datetime:
-    """Return what `parsed` returns; raise `InvalidArgumentError` if it fails or has no time zone."""
+def _parsed(given: str, option: str, *, is_end: bool) -> dt.datetime:
+    text, now = given.strip(), dt.datetime.now(dt.UTC)
     try:
-        time = parsed()
+        if found := _DURATION.fullmatch(text):
+            length = dt.timedelta(**{_UNITS[found[2].lower()]: int(found[1])})
+            return now + length if is_end else now - length
+        time = dt.datetime.fromisoformat(text)
+        if _DAY.fullmatch(text):  # local midnight: astimezone() knows the offset of that date
+            return (time + dt.timedelta(days=is_end)).astimezone()
         time.astimezone(dt.UTC)
     except (ValueError, OverflowError, OSError):  # OSError: Windows knows no local time so far away
-        raise errors.InvalidArgumentError(f"{option} cannot be {text!r}: {_HOW}.") from None
+        raise errors.InvalidArgumentError(f"{option} cannot be {given!r}: {_HOW}.") from None
     if time.tzinfo is None:
         raise errors.InvalidArgumentError(
-            f"{option} {text!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
+            f"{option} {given!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
         )
     return time
 
@@ -80,13 +74,3 @@ def local(time: dt.datetime) -> str:
 def day_after(days: int) -> dt.date:
     """Return the day in so many days, in the zone of this machine."""
     return (dt.datetime.now().astimezone() + dt.timedelta(days=days)).date()
-
-
-def _parsed(text: str, now: dt.datetime) -> dt.datetime:
-    if found := _DURATION.fullmatch(text):
-        return now + dt.timedelta(**{_UNITS[found[2].lower()]: int(found[1])})
-    if not _DAY.fullmatch(text):
-        return dt.datetime.fromisoformat(text)
-    # The local midnight at the day's end: astimezone() knows the offset of that date.
-    midnight = dt.datetime.fromisoformat(text) + dt.timedelta(days=1)
-    return midnight.astimezone()

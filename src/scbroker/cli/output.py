@@ -15,7 +15,7 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from scbroker.spelling import is_invisible
 
@@ -38,6 +38,11 @@ host of a URL, and words after the last argument of a command."""
 
 class Size(int):
     """A number of bytes: with a unit on a terminal, as a number elsewhere."""
+
+    @classmethod
+    def of(cls, number: int | None) -> Self | None:
+        """Return a number of bytes, if there is one."""
+        return None if number is None else cls(number)
 
     def shown(self) -> str:
         size, unit = float(self), 0
@@ -99,6 +104,11 @@ def local(time: dt.datetime) -> dt.datetime:
         return time.astimezone()
     except (OverflowError, ValueError, OSError):
         return time.astimezone(dt.UTC)
+
+
+def fields_of(item: object, *names: str) -> dict[str, Any]:
+    """Return these fields of one of the library's objects, as a row."""
+    return {name: getattr(item, name) for name in names}
 
 
 class Output:

@@ -76,10 +76,10 @@ class Folder:
         self.path: Path = path.absolute()
         self._root: int | None = None
         with translated(self.path):
-            if not self.path.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
             if _HAS_DIR_FD:
                 self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            elif not self.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
 
     def __enter__(self) -> Self:
         return self
@@ -133,11 +133,6 @@ class Folder:
                     own.write(b"", path, replace=False, sync=False)
                     kept.add(path)
         return kept
-
-    def make_folder(self, path: PurePosixPath) -> None:
-        """Make a folder and those on the way, as far as they do not exist."""
-        with translated(self.path / path), self._parent(path / "x", make=True):
-            pass
 
     def place(
         self,
@@ -208,17 +203,13 @@ class Folder:
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists, and the folders on the way to it that are empty then."""
-        self.unlink(path)
-        self.remove_empty(path.parent)
-
-    def unlink(self, path: PurePosixPath) -> None:
-        """Remove a file, if it exists."""
         with (
             translated(self.path / path),
             contextlib.suppress(FileNotFoundError),
             self._parent(path) as (name, folder),
         ):
             os.unlink(name, dir_fd=folder)
+        self.remove_empty(path.parent)
 
     def remove_empty(self, path: PurePosixPath) -> None:
         """Remove a folder and those above it, up to one that is not empty."""

@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -213,6 +213,16 @@ def contact_in_text(name: str) -> str:
 def quoted(name: str) -> str:
     """Return a name in quotation marks, which no part of it ends."""
     return json.dumps(name, ensure_ascii=False)
+
+
+def dropped_text(group: scbroker.Group, name: Callable[[uuid.UUID], str]) -> str:
+    """Return a sentence with the members removed as deleted on the broker's unproven claim; "" if none."""
+    if not group.dropped:
+        return ""
+    return (
+        "Removed as well, because the broker says, without a proof, that their accounts were deleted: "
+        f"{', '.join(map(name, group.dropped))}."
+    )
 
 
 def place_of(each: scbroker.Group | scbroker.GroupMember) -> str:

@@ -7,7 +7,6 @@ docs/adr, 20 says why.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import unicodedata
 import uuid
@@ -43,7 +42,7 @@ class ContainerFileSystem(AbstractFileSystem):
     `scbroker://reports/2026.parquet` is the container with this name, and `scbroker://id:UUID` the one with
     this id. A folder is the beginning of names, and exists while a container has such a name.
 
-    `provider` is a BrokerProvider with a session. Without it, the filesystem resumes the kept session of the
+    `provider` is a BrokerProvider with a session. Otherwise the filesystem resumes the kept session of the
     user `userId` at the broker that the environment names; `sessionStore` and `trustStore` are paths of
     folders, as for a ServerProvider. Without `everyone`, the filesystem shows what the user, their contacts
     and members of groups that they have accepted alone can change; with it, also what other people can
@@ -73,18 +72,7 @@ class ContainerFileSystem(AbstractFileSystem):
         if unknown := generic.keys() - _GENERIC:
             raise TypeError(f"scbroker:// has no option {', '.join(sorted(unknown))}")
         super().__init__(**generic)
-        if provider is not None:
-            if not isinstance(provider, scbroker.BrokerProvider):
-                raise errors.InvalidArgumentError(
-                    f"provider must be a BrokerProvider, not {type(provider).__name__}"
-                )
-            if userId or sessionStore or trustStore:
-                raise errors.InvalidArgumentError(
-                    "provider has a session: pass it without userId, sessionStore and trustStore, also in "
-                    "the configuration of fsspec"
-                )
-        self._given = self._provider = provider
-        self._process = 0
+        self._given = provider
         # Absolute: the session is resumed later, and the program may change its working directory before.
         kept, marks = (each and str(Path(each).absolute()) for each in (sessionStore, trustStore))
         self._session = (userId, kept, marks)
@@ -95,9 +83,7 @@ class ContainerFileSystem(AbstractFileSystem):
     @property  # not cached_property, which fsspec's asynchronous wrapper would read in its loop
     def provider(self) -> scbroker.BrokerProvider:
         """The session that the filesystem uses."""
-        if self._provider is None or (self._given is None and self._process != os.getpid()):
-            self._provider, self._process = kept_session(*self._session), os.getpid()
-        return self._provider
+        return self._given or kept_session(*self._session)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

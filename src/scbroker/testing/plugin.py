@@ -38,12 +38,9 @@ def _running(broker: B) -> Iterator[B]:
     """Run a broker for a fixture; if it does not start, fail with the reason alone."""
     from scbroker import BrokerError
 
-    why = None
     with ExitStack() as stack:
         try:
             stack.enter_context(broker)
         except BrokerError as error:
-            why = str(error)
-        if why is not None:  # outside the `except`, so that pytest shows the reason alone
-            pytest.fail(why, pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield broker

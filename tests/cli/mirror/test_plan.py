@@ -151,7 +151,6 @@ class Mirroring(RuleBasedStateMachine):
         self.users: dict[str, bytes] = {}
         """The files that a person made or changed."""
         self.fresh = itertools.count()
-        self.is_damaged = False
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -216,14 +215,10 @@ class Mirroring(RuleBasedStateMachine):
     def touch_here(self, data: Any) -> None:
         (self.folder / data.draw(st.sampled_from(sorted(self.world.files())))).touch()
 
-    @precondition(lambda self: (self.folder / ".scbroker-mirror/files").exists())
-    @rule(at=st.integers(0, 2000))
-    def damage(self, at: int) -> None:
-        record = self.folder / ".scbroker-mirror/files"
-        octets = bytearray(record.read_bytes())
-        octets[at % len(octets)] = 0
-        record.write_bytes(octets)
-        self.is_damaged = True
+    @rule()
+    def lose_the_record(self) -> None:
+        shutil.rmtree(self.folder / ".scbroker-mirror", ignore_errors=True)
+        self.users |= self.world.files()  # from now on they are nobody's
 
     @rule(number=st.integers(1, 80))
     def sync_and_be_killed(self, number: int) -> None:
@@ -237,9 +232,6 @@ class Mirroring(RuleBasedStateMachine):
         self.check_users()
         files, record = self.world.files(), self.world.record()
         recorded = {str(path) for paths in record.values() for path in paths}
-        if self.is_damaged:  # from now on they are nobody's
-            self.users |= {name: found for name, found in files.items() if name not in recorded}
-            self.is_damaged = False
         assert set(files) <= recorded | set(self.users)
         for id, made in self.world.containers.items():
             if id not in self.world.failed:

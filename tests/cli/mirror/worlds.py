@@ -105,7 +105,6 @@ class World:
             failures = applying.place(fetches)
             if failures:
                 raise failures[0][1]
-            state.compared()
         return steps
 
     def record(self) -> dict[uuid.UUID, list[PurePosixPath]]:

@@ -241,15 +241,12 @@ def whoami(
     more: dict[str, Any] = {"profile": run.profile.name}
     if usage:
         found = run.session.getUsage().result()
-        quota, free = found.quotaBytes, found.freeBytes
-        more |= {
-            "bytes": Size(found.bytes),
-            "containers": found.containers,
-            "quotaBytes": None if quota is None else Size(quota),
-            "quotaContainers": found.quotaContainers,
-            "freeBytes": None if free is None else Size(free),
-            "freeContainers": found.freeContainers,
-        }
+        for size, number in (
+            ("bytes", "containers"),
+            ("quotaBytes", "quotaContainers"),
+            ("freeBytes", "freeContainers"),
+        ):
+            more |= {size: Size.of(getattr(found, size)), number: getattr(found, number)}
     show_card(run, run.profile.card, svg, more)
 
 

@@ -61,7 +61,13 @@ def rm(
             run.failed(label_of(each), refused)
     if not (found := named):
         return
-    run.confirm(f"{deletion_question(run, found)} It cannot be undone.", yes)
+    others = [run.people.others_of(each) for each in found]
+    people = {name for each in others for name in each or []}
+    also = f" for everybody, also for {some(sorted(people))}" if people else ""
+    if None in others:
+        also = " for everybody, also for members whom you cannot see"
+    what = some(repr(label_of(each)) for each in found)
+    run.confirm(f"Delete {what}{also}? It cannot be undone.", yes)
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
         return (partial(_delete, run, together, total, container) for container in found)
@@ -80,18 +86,6 @@ def _delete(
     total.add(1)
     row = {"name": name_of(container), "status": "deleted", "id": container.id}
     return [Outcome(label, row)]
-
-
-def deletion_question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
-    """Return the question before a deletion: the containers, and the people who lose access."""
-    what = some(repr(label_of(each)) for each in containers)
-    others = [run.people.others_of(container) for container in containers]
-    people = {name for each in others for name in each or []}
-    if None in others:
-        return f"Delete {what} for everybody, also for members whom you cannot see?"
-    if not people:
-        return f"Delete {what}?"
-    return f"Delete {what} for everybody, also for {some(sorted(people))}?"
 
 
 @command(CONTAINERS)
@@ -116,11 +110,6 @@ def mv(
 def rename(run: Run, found: scbroker.Container[Any], new: str) -> int:
     """Give a container a name that no other one of the user has, and return its new version."""
     check_free(run.session, new, run.people.own_id, found.id)
-    return set_name(run, found, new)
-
-
-def set_name(run: Run, found: scbroker.Container[Any], new: str) -> int:
-    """Give a container another name, whatever others are named, and return its new version."""
     header = header_of(found)
     if header is None and found.hasHeader and not is_damaged(found):
         raise errors.InvalidArgumentError(
@@ -128,12 +117,5 @@ def set_name(run: Run, found: scbroker.Container[Any], new: str) -> int:
             "program wrote it in a form without names."
         )
     renamed = {**(header or {}), "name": new}
-    try:
-        done = run.session.updateContainerHeader(
-            found.id, renamed, ifVersion=found.version
-        ).result()
-    except errors.ConflictError:
-        raise errors.ConflictError(
-            f"The container {label_of(found)!r} was changed meanwhile: look at it, then repeat the command."
-        ) from None
-    return done.version
+    changing = run.session.updateContainerHeader(found.id, renamed, ifVersion=found.version)
+    return changing.result().version

@@ -11,6 +11,7 @@ from scbroker import errors
 from scbroker.cli.command import SHARING, command, group
 from scbroker.cli.commands.card import Svg, show_card
 from scbroker.cli.completion import complete_person
+from scbroker.cli.output import fields_of
 from scbroker.cli.run import Run
 
 contacts: typer.Typer = group("contacts", SHARING, "Keep a list of the people whom you share with.")
@@ -46,7 +47,9 @@ def add(
     make a card with any name: compare fingerprints with `scbroker contacts verify`, before you share
     something that matters.
     """
-    parsed = scbroker.ContactCard.parse(_read() if card == "-" else card)
+    if card == "-":
+        card = sys.stdin.buffer.read(_LONGEST_CARD + 1).decode("utf-8", "replace")
+    parsed = scbroker.ContactCard.parse(card)
     if parsed.userId == run.profile.user_id:
         raise errors.InvalidArgumentError(
             f"This is your own card: give it to others, and add theirs (profile {run.profile.name})."
@@ -101,7 +104,16 @@ def verify(
     reads out the fingerprint; you type it. If it is the same, the contact is marked as verified.
     """
     contact = run.people.book.get(name).result()
-    read_out = _asked(run, contact.name) if fingerprint is None else fingerprint
+    if fingerprint is None and sys.stdin.isatty():
+        run.out.say(
+            f"Call {contact.name}, who runs `scbroker whoami` and reads out the fingerprint: 16 groups of 4 "
+            "digits."
+        )
+    read_out = fingerprint or run.ask(
+        "Fingerprint",
+        f"The fingerprint of {contact.name} is missing: pass what the person reads out with --fingerprint, "
+        "or run the command in a terminal.",
+    )
     found = run.people.book.verify(contact.name, read_out).result()
     run.out.done(_row(found), f"The fingerprint is the same: {found.name} is verified.")
 
@@ -135,29 +147,5 @@ def rm(run: Run, name: NameArgument) -> None:
 
 
 def _row(contact: "scbroker.Contact") -> dict[str, Any]:
-    return {
-        "name": contact.name,
-        "userId": contact.userId,
-        "fingerprint": contact.fingerprint,
-        "serverUrl": contact.serverUrl,
-        "verified": contact.verified,
-        "addedAt": contact.addedAt,
-    }
-
-
-def _read() -> str:
-    """Read a card from standard input."""
-    text = sys.stdin.buffer.read(_LONGEST_CARD + 1)
-    return text.decode("utf-8", "replace")
-
-
-def _asked(run: Run, name: str) -> str:
-    if sys.stdin.isatty():
-        run.out.say(
-            f"Call {name}, who runs `scbroker whoami` and reads out the fingerprint: 16 groups of 4 digits."
-        )
-    return run.ask(
-        "Fingerprint",
-        f"The fingerprint of {name} is missing: pass what the person reads out with --fingerprint, or run "
-        "the command in a terminal.",
-    )
+    names = ("name", "userId", "fingerprint", "serverUrl", "verified", "addedAt")
+    return fields_of(contact, *names)

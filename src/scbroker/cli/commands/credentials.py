@@ -12,6 +12,7 @@ from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
 from scbroker.cli.commands.account import parsed_user
 from scbroker.cli.completion import complete_person
+from scbroker.cli.output import fields_of
 from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
@@ -56,18 +57,8 @@ def keys(
     """
     user = None if person is None else run.people.find(person)
     found = run.session.getPublicKeys(user).result()
-    rows = [
-        {
-            "userId": each.userId,
-            "fingerprint": each.fingerprint,
-            "keyType": each.keyType,
-            "index": each.index,
-            "active": each.active,
-            "createdAt": each.createdAt,
-            "retiredAt": each.retiredAt,
-        }
-        for each in found
-    ]
+    names = ("userId", "fingerprint", "keyType", "index", "active", "createdAt", "retiredAt")
+    rows = [fields_of(each, *names) for each in found]
     if found and not run.out.as_json:
         run.out.say(f"User {found[0].userId}, fingerprint {found[0].fingerprint}")
     columns = {

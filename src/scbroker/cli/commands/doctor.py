@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
@@ -17,14 +15,13 @@ import scbroker  # lazy: each name is imported at its first use, so that command
 from scbroker import errors
 from scbroker.cli import profiles, sentence, status_of
 from scbroker.cli.command import WATCHING, command
-from scbroker.cli.output import Output, Size
+from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
 
 _SECONDS: Final = 15.0
-_LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
 _WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
 
@@ -80,7 +77,7 @@ def doctor(
 ) -> None:
     """Check what keeps scbroker from working here.
 
-    The command checks profile, folders, disk, broker, API key, origin and session. Each check is a line: ok,
+    The command checks profile, folders, broker, API key, origin and session. Each check is a line: ok,
     warning or failed, with the reason and what to do. The exit status is 0, or that of the first failure.
     Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the broker.
 
@@ -133,11 +130,8 @@ class _Doctor:
         sessions, trust = None, None
         if self.profile is not None:
             sessions, trust = self.profile.session_folder, self.profile.trust_folder
-        marks = found("trust store", lambda: str(profiles.marks(trust)))
-        yield marks
+        yield found("trust store", lambda: str(profiles.marks(trust)))
         yield found("session store", lambda: self._session_store(sessions))
-        if not marks.status:
-            yield found("disk", lambda: _space(Path(marks.detail)))
 
     def _session_store(self, folder: str | None) -> str:
         try:
@@ -191,13 +185,3 @@ class _Doctor:
     def _session(self) -> str:
         _ = self.run.session
         return "is kept on this device, and resumes"
-
-
-def _space(folder: Path) -> str:
-    """Return how much disk space is free in the trust store's folder, which has the transfer journals too."""
-    free = shutil.disk_usage(folder).free
-    if free < _LEAST_SPACE:
-        raise DoubtfulError(
-            f"Only {Size(free).shown()} are free at {folder}: the journals of large transfers may not fit."
-        )
-    return f"{Size(free).shown()} free at {folder}"

@@ -16,7 +16,7 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.completion import complete_container, complete_group
 from scbroker.cli.names import CONTAINER, OfType
-from scbroker.cli.output import Row, ShortId
+from scbroker.cli.output import Row, ShortId, fields_of
 from scbroker.cli.people import GROUP_HELP
 from scbroker.cli.run import Run
 from scbroker.desk.names import names_by_id
@@ -161,14 +161,13 @@ def _list(
 
 def _kinds(text: str) -> list[ContainerEventType]:
     """Parse a comma-separated list of event kinds, in upper or lower case."""
-    known = {each.name.lower(): each for each in scbroker.ContainerEventType}
-    for name in text.split(","):
-        if name.strip().lower() not in known:
-            listed = ", ".join(each.name for each in scbroker.ContainerEventType)
-            raise errors.InvalidArgumentError(
-                f"--kind does not know {name!r}: pass one or more of {listed}."
-            )
-    return [known[name.strip().lower()] for name in text.split(",")]
+    try:
+        return [scbroker.ContainerEventType[each.strip().capitalize()] for each in text.split(",")]
+    except KeyError as error:
+        listed = ", ".join(each.name for each in scbroker.ContainerEventType)
+        raise errors.InvalidArgumentError(
+            f"--kind does not know {error}: pass one or more of {listed}."
+        ) from None
 
 
 def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] | None) -> Row:
@@ -178,18 +177,14 @@ def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] |
         by = run.people.name_of(by)
     if isinstance(group, uuid.UUID) and not run.out.as_json:
         group = run.people.group_of(group).removeprefix("group ")
-    row = {
-        "id": event.id,
-        "date": event.date,
-        "eventType": event.eventType,
+    names = (
+        "id", "date", "eventType", "containerType", "previousContainerType", "applicationName", "changes",
+    )  # fmt: skip
+    row = fields_of(event, *names) | {
         "containerId": ShortId(event.containerId),
-        "containerType": event.containerType,
-        "previousContainerType": event.previousContainerType,
         # Version 0: the broker emptied the event when the container was deleted.
         "version": event.version if run.out.as_json else event.version or None,
         "relatedUserId": by,
-        "applicationName": event.applicationName,
-        "changes": list[str](event.changes),
         "groupId": group,
     }
     return row if known is None else row | {"name": known.get(event.containerId)}

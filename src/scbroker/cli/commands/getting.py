@@ -22,7 +22,7 @@ from scbroker.cli.command import CONTAINERS, Checksum, command
 from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
-from scbroker.cli.paths import Folder
+from scbroker.cli.paths import Folder, translated
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
 from scbroker.desk.names import containers_of, is_damaged, name_of
@@ -151,48 +151,27 @@ def save(
     how: str = "scbroker get",
 ) -> None:
     """Write contents to files, or to standard output; messages suggest the command `how`."""
-    if output == "":  # Path("") would be the current folder
-        raise errors.InvalidArgumentError("--output is empty: name a file or a folder.")
     if output == STREAM:
         _write_out(run, found)
         return
     strangers = Strangers(run.session)
-    with _Target.of(output, recursive or len(found) > 1, how, strangers) as target:
+    with _Target(output, recursive or len(found) > 1, how, strangers) as target:
         _transfer(run, found, target, recursive=recursive, force=force, checksum=checksum)
 
 
 class _Target:
     """The folder that files are written to, or the one file that `--output` names."""
 
-    def __init__(
-        self, folder: Path, how: str, strangers: Strangers, file: PurePosixPath | None = None
-    ) -> None:
-        self.folder, self.given_folder = Folder(folder), folder
-        self.how, self._strangers, self._file = how, strangers, file
-
-    @classmethod
-    def of(cls, output: str | None, is_folder: bool, how: str, strangers: Strangers) -> _Target:
-        """Return the target that `--output` names; create a folder that does not exist."""
+    def __init__(self, output: str | None, is_folder: bool, how: str, strangers: Strangers) -> None:
+        """Open the folder of `--output`, which is created if it does not exist."""
         path = Path(output or ".")
-        try:
-            is_folder = is_folder or path.is_dir() or str(output).endswith("/")
-            if is_folder:
+        self.how, self._strangers, self._file = how, strangers, None
+        if is_folder or path.is_dir() or str(output).endswith("/"):
+            with translated(path):
                 make_folder(path)
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "the name is not valid"
-            raise errors.InvalidArgumentError(
-                f"{output!r} cannot be written ({why}): name another one with --output."
-            ) from None
-        if not is_folder and not path.parent.exists():
-            raise errors.InvalidArgumentError(
-                f"The folder {str(path.parent)!r} does not exist: create it, or name another file with "
-                "--output."
-            )
-        return (
-            cls(path, how, strangers)
-            if is_folder
-            else cls(path.parent, how, strangers, PurePosixPath(path.name))
-        )
+        else:
+            self._file, path = PurePosixPath(path.name), path.parent
+        self.folder, self.given_folder = Folder(path), path
 
     def __enter__(self) -> _Target:
         return self
@@ -439,10 +418,6 @@ def hidden_content() -> errors.BrokerError:
 
 def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     """Write contents to standard output, in constant memory."""
-    if run.out.as_json:
-        raise errors.InvalidArgumentError(
-            "Contents go to standard output as they are: leave out --json."
-        )
     size = sum(container.length or 0 for container in containers)
     what = ", ".join(map(label_of, containers))
     is_terminal = sys.stdout.isatty()

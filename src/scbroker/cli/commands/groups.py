@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
@@ -27,7 +27,7 @@ from scbroker.cli.people import (
     warn,
 )
 from scbroker.cli.run import Run
-from scbroker.desk.people import counted, joined, managers_after, place_of
+from scbroker.desk.people import counted, dropped_text, joined, managers_after, place_of
 from scbroker.desk.rights import PLACES, ROLES, explained
 from scbroker.vocabulary import GroupRole, MemberRole
 
@@ -153,7 +153,24 @@ def members(run: Run, group: GroupArgument) -> None:
     group.
     """
     found = run.people.find_any_group(group)
-    _show_members(run, run.session.getGroupMembers(found).result())
+    rows: list[dict[str, Any]] = []
+    for each in run.session.getGroupMembers(found).result():
+        row = {
+            "userId": each.userId,
+            "name": run.people.name_of(each.userId),
+            "fingerprint": each.fingerprint,
+            "role": each.role if run.out.as_json else each.role.name.lower(),
+            "since": each.since,
+        }
+        if run.out.as_json:
+            row |= {"isManager": each.isManager, "isOwner": each.isOwner}
+        else:
+            row["manages"] = place_of(each) if each.isManager else None
+        rows.append(row)
+    if run.out.on_terminal:
+        places = (Place.owner, Place.manager, None)
+        rows.sort(key=lambda row: (places.index(row["manages"]), row["name"].casefold()))
+    run.out.rows(rows, _MEMBERS)
 
 
 @command(name="add", of=groups)
@@ -471,12 +488,8 @@ def _say_changed(
         **more,
     }
     run.out.done(row, text)
-    if group.dropped:
-        names = joined([run.people.name_of(each) for each in group.dropped])
-        run.out.say(
-            "Removed as well, because the broker says, without a proof, that their accounts were deleted: "
-            f"{names}. `scbroker groups add` adds somebody again."
-        )
+    if text := dropped_text(group, run.people.name_of):
+        run.out.say(f"{text} `scbroker groups add` adds somebody again.")
 
 
 def _row(run: Run, each: scbroker.Group | errors.BrokerError) -> dict[str, Any]:
@@ -504,28 +517,6 @@ def _row(run: Run, each: scbroker.Group | errors.BrokerError) -> dict[str, Any]:
         "version": each.version,
         "error": None,
     }
-
-
-def _show_members(run: Run, members: Iterable[scbroker.GroupMember]) -> None:
-    """List members: on a terminal those who manage the group first, elsewhere by fingerprint."""
-    rows = [_member_row(run, each) for each in members]
-    if run.out.on_terminal:
-        places = (Place.owner, Place.manager, None)
-        rows.sort(key=lambda row: (places.index(row["manages"]), row["name"].casefold()))
-    run.out.rows(rows, _MEMBERS)
-
-
-def _member_row(run: Run, each: scbroker.GroupMember) -> dict[str, Any]:
-    row = {
-        "userId": each.userId,
-        "name": run.people.name_of(each.userId),
-        "fingerprint": each.fingerprint,
-        "role": each.role if run.out.as_json else each.role.name.lower(),
-        "since": each.since,
-    }
-    if run.out.as_json:
-        return {**row, "isManager": each.isManager, "isOwner": each.isOwner}
-    return {**row, "manages": place_of(each) if each.isManager else None}
 
 
 def _renewal_row(renewal: scbroker.GroupRenewal) -> dict[str, Any]:

@@ -5,9 +5,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
@@ -15,19 +13,17 @@ import scbroker  # lazy: each name is imported at its first use, so that command
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
-from scbroker.cli.commands.card import Svg, qr_code
+from scbroker.cli.commands.card import qr_code
 from scbroker.cli.commands.getting import Force, found_containers, save
 from scbroker.cli.commands.sharing import ids_of
 from scbroker.cli.completion import complete_container
 from scbroker.cli.names import CONTAINER, LINK_MARK, AnyContainers, Everyone, Recursive, label_of
-from scbroker.cli.output import Size
-from scbroker.cli.paths import new_file
+from scbroker.cli.output import Size, fields_of
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
 from scbroker.desk.names import name_of
 
 _OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
-_MOST_CONTAINERS = 256
 _COLUMNS = {
     "name": "NAME",
     "containers": "CONTAINERS",
@@ -64,7 +60,6 @@ def link(
         ),
     ] = None,
     qr: Qr = False,
-    svg: Svg = None,
     show: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"Print a link again, to send it once more. {_NAMED}"),
@@ -90,15 +85,14 @@ def link(
     standard output. SCBROKER_LINK_PASSWORD gives a password without a terminal.
     """
     if qr and not run.out.on_terminal:
-        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
+        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json.")
     if sum(map(bool, (containers, show, revoke))) > 1:
         raise errors.InvalidArgumentError(
             "CONTAINER, --show and --revoke exclude each other: pass one of them."
         )
     if show:
         found = _find(run, show)
-        with _svg_file(svg) as file:
-            _write(run, found, _names(run, [found]), file, qr=qr)
+        _write(run, found, _names(run, [found]), qr=qr)
     elif revoke:
         found = _find(run, revoke)
         called = str(found.userId) if found.name is None else repr(found.name)
@@ -111,7 +105,8 @@ def link(
         ids = ids_of(run, containers, recursive, everyone, gives=True)
         needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
         chosen = secret("link password", password_file, new=True) if needs_password else None
-        made = _make(run, ids, end, chosen, name, qr, svg)
+        made = _make(run, ids, end, chosen, name)
+        _write(run, made, ids, qr=qr)
         who = "this link and its password" if made.hasPassword else "this link"
         run.out.say(f"Anybody with {who} can read until {dates.local(end)}.")
     elif containers or until:
@@ -125,43 +120,20 @@ def link(
 
 
 def _make(
-    run: Run,
-    ids: Mapping[uuid.UUID, str],
-    end: dt.datetime,
-    password: str | None,
-    name: str | None,
-    qr: bool,
-    svg: Path | None,
+    run: Run, ids: Mapping[uuid.UUID, str], end: dt.datetime, password: str | None, name: str | None
 ) -> "scbroker.Link":
-    if len(ids) > _MOST_CONTAINERS:
-        raise errors.InvalidArgumentError(
-            f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several "
-            "links."
-        )
-    with _svg_file(svg) as file:
-        try:
-            making = run.session.createLink(list(ids), expiresAt=end, password=password, name=name)
-            made = making.result()
-        except errors.BrokerError as error:
-            if (called := ids.get(error.containerId or uuid.UUID(int=0))) is None:
-                raise
-            raise type(error)(f"{called}: {error.message}") from None
-        _write(run, made, ids, file, qr=qr)
-    return made
+    try:
+        making = run.session.createLink(list(ids), expiresAt=end, password=password, name=name)
+        return making.result()
+    except errors.BrokerError as error:
+        if (called := ids.get(error.containerId or uuid.UUID(int=0))) is None:
+            raise
+        raise type(error)(f"{called}: {error.message}") from None
 
 
-def _write(
-    run: Run,
-    link: "scbroker.Link",
-    names: Mapping[uuid.UUID, str],
-    file: BinaryIO | None,
-    *,
-    qr: bool,
-) -> None:
+def _write(run: Run, link: "scbroker.Link", names: Mapping[uuid.UUID, str], *, qr: bool) -> None:
     """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
     run.out.line({"url": link.url, **_row(link, names)}, link.url)
-    if file is not None:  # after the URL is written: a full disk must not lose it
-        qr_code(link.url).save(file, kind="svg", scale=4)
     if qr:
         qr_code(link.url).terminal(sys.stdout, compact=True)
 
@@ -226,13 +198,8 @@ def open_link(
     found = _opened(run, containers)
     if output is None:
         rows = [
-            {
-                "id": each.id,
-                "name": name_of(each),
-                "length": None if each.length is None else Size(each.length),
-                "type": each.type,
-                "modifiedAt": each.modifiedAt,
-            }
+            fields_of(each, "id", "type", "modifiedAt")
+            | {"name": name_of(each), "length": Size.of(each.length)}
             for each in sorted(found, key=label_of)
         ]
         run.out.rows(rows, _OPENED)
@@ -255,18 +222,8 @@ def _opened(run: Run, texts: list[str] | None) -> "list[scbroker.Container[Any]]
 
 def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any]:
     """Return a link without its URL, which is a secret."""
-    return {
-        "name": link.name,
-        "userId": link.userId,
-        "containerIds": list(link.containerIds),
-        "containers": [names.get(each, str(each)) for each in link.containerIds],
-        "permissions": link.permissions,
-        "expiresAt": link.expiresAt,
-        "expired": link.expired,
-        "hasPassword": link.hasPassword,
-        "createdAt": link.createdAt,
-    }
-
-
-def _svg_file(path: Path | None) -> AbstractContextManager[BinaryIO | None]:
-    return nullcontext() if path is None else new_file(path, option="--svg")
+    fields = (
+        "name", "userId", "containerIds", "permissions", "expiresAt", "expired", "hasPassword", "createdAt",
+    )  # fmt: skip
+    containers = [names.get(each, str(each)) for each in link.containerIds]
+    return fields_of(link, *fields) | {"containers": containers}

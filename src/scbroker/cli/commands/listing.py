@@ -17,7 +17,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.completion import complete_container, complete_holder
 from scbroker.cli.names import ContainerArgument, OfType
-from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
+from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, fields_of, local
 from scbroker.cli.people import tell_offers
 from scbroker.cli.run import Run
 from scbroker.desk.names import LONGEST_NAME, all_containers, is_damaged, name_of
@@ -45,6 +45,11 @@ _LONG: Final = {
     "permissions": "PERMISSIONS",
     "contentAvailability": "CONTENT",
 }
+_METADATA: Final = (
+    "type", "version", "createdBy", "createdAt", "modifiedBy", "modifiedAt", "modifiedVia", "via",
+    "contentAvailability", "headerAvailability",
+)  # fmt: skip
+"""Fields of a container that a row takes as they are."""
 _ERROR: Final = {"error": "ERROR"}
 _VIA: Final = {"via": "THROUGH"}
 
@@ -231,37 +236,29 @@ _KEYS: Final[dict[Sort, Callable[[Row], Any]]] = {
 
 
 def _row(run: Run, each: Entry, *, long: bool) -> Row:
-    keys = (*_COLUMNS, "createdBy", "createdAt", "modifiedBy", "modifiedVia", "modifierIsMember",
-            "permissions", "access", "contentAvailability", "headerAvailability", "via", "error",
-            "code")  # fmt: skip
-    empty = dict.fromkeys(keys)
+    empty = dict.fromkeys(
+        (*_COLUMNS, *_METADATA, "modifierIsMember", "permissions", "access", "error", "code")
+    )
     if isinstance(each, errors.BrokerError):
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
     own = run.people.rights(each) or None
-    return {
+    row = {
         **empty,
-        "name": _name(run, each),
-        "type": each.type,
-        "length": None if each.length is None else Size(each.length),
-        "members": _members(run, each, all=long),
-        "version": each.version,
-        "modifiedAt": each.modifiedAt,
-        "id": each.id if long else ShortId(each.id),
-        "createdBy": each.createdBy if run.out.as_json else run.people.name_of(each.createdBy),
-        "createdAt": each.createdAt,
-        "modifiedBy": each.modifiedBy,
-        "modifiedVia": each.modifiedVia,
+        **fields_of(each, *_METADATA),
         "modifierIsMember": each.modifierIsMember,
-        "via": each.via
-        if each.via is None or run.out.as_json
-        else run.people.group_of(each.via).removeprefix("group "),
-        "permissions": own if run.out.as_json or own is None else in_words(own),
-        "access": access_of(run, each.access) if run.out.as_json else None,
-        "contentAvailability": each.contentAvailability,
-        "headerAvailability": each.headerAvailability,
+        "name": _name(run, each),
+        "length": Size.of(each.length),
+        "members": _members(run, each, all=long),
+        "id": each.id if long else ShortId(each.id),
+        "permissions": own,
     }
+    if run.out.as_json:
+        return row | {"access": access_of(run, each.access)}
+    via = each.via and run.people.group_of(each.via).removeprefix("group ")
+    names = {"createdBy": run.people.name_of(each.createdBy), "via": via}
+    return row | names | {"permissions": own and in_words(own)}
 
 
 def _name(run: Run, each: scbroker.Container[Any]) -> str | None:
@@ -311,43 +308,41 @@ def access_of(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[R
 
 
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, run.people.rights(found) or None
-    header = None if found.header is None else found.header.customHeaderObject
+    own = run.people.rights(found) or None
     is_member = modifier_is_member(run.session, found)
-    return {
+    row = {
         "id": found.id,
         "name": name_of(found),
-        "type": found.type,
-        "header": header
-        if as_json or found.header is None
-        else json.dumps(header, ensure_ascii=False),
-        "length": None if found.length is None else Size(found.length),
-        "contentAvailability": found.contentAvailability,
-        "headerAvailability": found.headerAvailability,
-        "version": found.version,
-        "createdAt": found.createdAt,
+        "header": found.header and found.header.customHeaderObject,
+        "length": Size.of(found.length),
+        **fields_of(found, *_METADATA, "contentBy", "headerBy"),
+        "modifierIsMember": is_member,
+        "access": access_of(run, found.access),
+        "permissions": own,
+        "brokerSees": _seen_by_the_broker(found),
+    }
+    if run.out.as_json:
+        return row
+    return row | {
+        "header": found.header and json.dumps(row["header"], ensure_ascii=False),
         "createdBy": _author(run, found.createdBy),
-        "modifiedAt": found.modifiedAt,
         "modifiedBy": _author(run, found.modifiedBy, found.modifiedVia, is_member),
-        "modifiedVia": found.modifiedVia if as_json else None,
-        "modifierIsMember": is_member if as_json else None,
+        "modifiedVia": None,
+        "modifierIsMember": None,
         "contentBy": _author(run, found.contentBy),
         "headerBy": _author(run, found.headerBy),
-        "access": access_of(run, found.access)
-        if as_json or found.access is None
-        else access_in_words(run, found.access),
-        "via": found.via if as_json or found.via is None else run.people.group_of(found.via),
-        "permissions": own if as_json or own is None else in_words(own),
-        "brokerSees": _seen_by_the_broker(found),
+        "access": found.access and access_in_words(run, found.access),
+        "via": found.via and run.people.group_of(found.via),
+        "permissions": own and in_words(own),
     }
 
 
 def _author(
     run: Run, user: uuid.UUID | None, via: uuid.UUID | None = None, is_member: bool | None = None
-) -> uuid.UUID | str | None:
-    """Return the id of an author for JSON; otherwise the name, and the group for which the author acted."""
-    if user is None or run.out.as_json:
-        return user
+) -> str | None:
+    """Return the name and the id of an author, and the group for which the author acted."""
+    if user is None:
+        return None
     name = run.people.name_of(user)
     known = name if name == str(user) else f"{name} ({user})"
     if via is None:

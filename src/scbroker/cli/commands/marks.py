@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,23 +25,11 @@ Accept = Annotated[
         help="Accept the broker's history with this head, which the command shows without --accept.",
     ),
 ]
-TrustFolder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Use the trust store in this folder, such as that of another program, in place of the "
-        "profile's.",
-    ),
-]
 
 
 @command(name="container", of=mark)
 def mark_container(
-    run: Run,
-    container: ContainerArgument,
-    accept: Accept = None,
-    trust_folder: TrustFolder = None,
-    yes: Yes = False,
+    run: Run, container: ContainerArgument, accept: Accept = None, yes: Yes = False
 ) -> None:
     """Compare the history of a container, and accept the broker's.
 
@@ -54,24 +41,16 @@ def mark_container(
     operator has restored. Compare the heads with another member first: a broker that hides changes wants you
     to accept its history.
     """
-    _use_store(run, trust_folder)
     id = run.names.id_of(container)
     _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
 
 @command(name="group", of=mark)
-def mark_group(
-    run: Run,
-    group: GroupArgument,
-    accept: Accept = None,
-    trust_folder: TrustFolder = None,
-    yes: Yes = False,
-) -> None:
+def mark_group(run: Run, group: GroupArgument, accept: Accept = None, yes: Yes = False) -> None:
     """Compare the history of a group, and accept the broker's.
 
     This is for a group what `scbroker mark container` is for a container.
     """
-    _use_store(run, trust_folder)
     _, id = named_and_id(run.people.find_group_or_id(group))
     _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
@@ -88,7 +67,6 @@ def mark_events(
         ),
     ] = None,
     accept: Accept = None,
-    trust_folder: TrustFolder = None,
     yes: Yes = False,
 ) -> None:
     """Compare the history of events, and accept the broker's.
@@ -97,7 +75,6 @@ def mark_events(
     serves. With --accept, the device follows the broker's log from now on. Accept it only after a "rollback"
     or "fork" for which you know the reason.
     """
-    _use_store(run, trust_folder)
     id = None if group is None else named_and_id(run.people.find_group_or_id(group))[1]
     _show(run, lambda head: run.session.resetEventMark(head, groupId=id).result(), accept, yes)
 
@@ -132,7 +109,7 @@ def mark_access(
     if undo and accept is not None:
         raise errors.InvalidArgumentError("--accept and --undo exclude each other: pass one.")
     id = run.names.id_of(container)
-    head = None if accept is None else _parsed(accept)
+    head = None if accept is None else head_of(accept)
     if head is not None:
         run.confirm(
             "The people of the new access list read what you write from now on. Go on?", yes
@@ -198,23 +175,10 @@ def sent(run: Run, container: ContainerArgument) -> None:
         run.out.say("Every change of the container that this device sent got an answer.")
 
 
-def _use_store(run: Run, folder: Path | None) -> None:
-    """Have the session use the trust store in `folder`, which must exist: a new one would have no marks."""
-    if folder is None:
-        return
-    if not folder.is_dir():
-        raise errors.InvalidArgumentError(
-            f"{folder} is not a folder: pass the folder of a trust store with --trust-folder."
-        )
-    import msgspec
-
-    run.profile = msgspec.structs.replace(run.profile, trust_folder=str(folder.absolute()))
-
-
 def _show(
     run: Run, reset: Callable[[scbroker.Head | None], scbroker.Heads], accept: str | None, yes: bool
 ) -> None:
-    head = None if accept is None else _parsed(accept)
+    head = None if accept is None else head_of(accept)
     if head is not None:
         run.confirm(
             "This device forgets the history that it has verified, and follows the broker's. Go on?",
@@ -238,10 +202,11 @@ def _text(head: scbroker.Head) -> str:
     return f"{head.version}:{head.hash.hex()}"
 
 
-def _parsed(text: str) -> scbroker.Head:
+def head_of(text: str) -> scbroker.Head:
+    """Parse a head as `_text` writes it."""
     if not re.fullmatch(r"[0-9]{1,20}:[0-9a-f]{64}", text):
         raise errors.InvalidArgumentError(
-            f"--accept {text!r:.100} is not VERSION:HASH, as this command prints it."
+            f"{text!r:.100} is not VERSION:HASH, as this command prints it."
         )
     version, _, digest = text.partition(":")
     return scbroker.Head(int(version), bytes.fromhex(digest))

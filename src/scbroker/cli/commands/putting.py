@@ -35,8 +35,6 @@ from scbroker.folders import regular
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
 _SMALL: Final = 65_536
 """Bytes: files up to this size go into batches, because their contents are part of the request."""
-_LONGEST_TYPE: Final = 256
-_UPDATED: Final = "updated"
 _READ: Final = 1_048_576
 _POLL_SECONDS: Final = 0.2
 
@@ -109,7 +107,10 @@ def put(
 
     Symbolic links and special files in folders are skipped.
     """
-    _check_options(files, name, type, share, to, into)
+    if into is not None and (len(files) > 1 or name or type or share or to):
+        raise errors.InvalidArgumentError(
+            "--into takes one file or -, and no --name, --type, --share or --to: the container keeps its own."
+        )
     if into is not None and files == [STREAM]:
         name = "standard input"  # only for messages: the container keeps its name
     found = find(files, name, recursive=recursive, skipped=run.out.say, failed=run.failed)
@@ -133,23 +134,6 @@ class Work:
     unchanged: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
     type: str | None = None
     access: list[scbroker.AccessLevel] | None = None
-
-
-def _check_options(
-    files: list[str],
-    name: str | None,
-    type: str | None,
-    share: list[str] | None,
-    to: str | None,
-    into: str | None,
-) -> None:
-    of_new = (name, type, share or None, to)
-    if into is not None and (len(files) > 1 or any(each is not None for each in of_new)):
-        raise errors.InvalidArgumentError(
-            "--into takes one file or -, and no --name, --type, --share or --to: the container keeps its own."
-        )
-    if type is not None and not 0 < len(type.encode("utf-8", "replace")) <= _LONGEST_TYPE:
-        raise errors.InvalidArgumentError(f"--type must have 1 to {_LONGEST_TYPE} bytes.")
 
 
 def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
@@ -302,10 +286,6 @@ def _transfer(run: Run, work: Work) -> None:
 
 
 def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerError) -> Outcome:
-    if isinstance(result, errors.ConflictError) and status == _UPDATED:
-        result = errors.ConflictError(
-            "The container was changed meanwhile: look at it, then repeat the command."
-        )
     if isinstance(result, errors.BrokerError):
         return Outcome(file.name, result)
     length = result.length or 0
@@ -383,7 +363,7 @@ class Sending:
                 self._session.updateContainerHeader(container.id, header, ifVersion=written.version)
             )
 
-        return [_tried(file, _UPDATED, update)]
+        return [_tried(file, "updated", update)]
 
     def _content(self, file: File) -> Path | Iterator[bytes]:
         return standard_input(self._together) if file.path is None else file.path

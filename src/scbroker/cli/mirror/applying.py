@@ -143,9 +143,8 @@ class Applying:
         changed = fetch.remote.changed if version == fetch.remote.version else 0
         stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest, changed=changed)
         if fetch.rival is not None and self._has(fetch.rival, size, digest):
-            # The file has this content already. It is somebody else's, unless the record was damaged: then
-            # the mirror probably wrote it.
-            self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)
+            # The file has this content already. It is somebody else's, or the record was lost.
+            self._adopt(fetch.rival, stamp, found=True)
             return None
         path = self._elsewhere.pop(fetch.remote.id, fetch.path)
         for target in _choices(path, fetch.remote):

@@ -91,7 +91,6 @@ class Mirror:
         )
         self._say_left_out(said)
         self._apply(touched=None)
-        self._state.compared()
         if not self._failed:
             self._remove_downloads()
 
@@ -289,17 +288,14 @@ class Mirror:
                 fetches.append(step)
                 continue
             with self._failing(step.remote.id if isinstance(step, Move) else step.id, step.path):
-                self._take(step)
+                if isinstance(step, Forget):
+                    self._applying.forget(step)
+                elif isinstance(step, Remove):
+                    self._applying.remove(step)
+                else:
+                    self._applying.move(step)
         self._fetch(fetches)
         self._state.sync()
-
-    def _take(self, step: Forget | Remove | Move) -> None:
-        if isinstance(step, Forget):
-            self._applying.forget(step)
-        elif isinstance(step, Remove):
-            self._applying.remove(step)
-        else:
-            self._applying.move(step)
 
     def _fetch(self, fetches: list[Fetch]) -> None:
         """Write contents to the folder: small ones many at once, each large one in constant memory."""

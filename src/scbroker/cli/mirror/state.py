@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Annotated, Final, Literal, Self
@@ -31,9 +30,6 @@ _PROC: Final = Path("/proc/self/fd")
 _FIRST_DESCRIPTOR: Final = 200
 INCOMING: Final = OWN_FOLDER / "incoming"
 """The folder of downloads."""
-_LONGEST: Final = 2**30
-"""Maximum bytes of the record: enough for about a million files."""
-_LONGEST_LINE: Final = 16384
 _LONGEST_PATH: Final = 2048
 """Maximum bytes of a path: the longest name, with what the mirror adds to paths that collide."""
 _SPARE: Final = 10_000
@@ -56,10 +52,6 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stamps: Annotated[tuple[Stamp, ...], Meta(max_length=4)]
 
 
-class _DamagedError(Exception):
-    """The record is not one that this program wrote."""
-
-
 class State:
     """The record of one mirror, whose folder it locks. Raises `InvalidArgumentError` for another mirror's."""
 
@@ -75,7 +67,6 @@ class State:
             self.incoming: Path = self._hold(self._own / INCOMING.name)
             self._lock = filelock.FileLock(self._own / "lock", timeout=0, mode=0o600)
         self._path = self._own / "files"
-        self._rebuilding = self._own / "rebuilding"
         try:
             self._lock.acquire()
         except filelock.Timeout:
@@ -103,17 +94,6 @@ class State:
         if error is None:
             self.sync()
         self.close()
-
-    @property
-    def is_rebuilt(self) -> bool:
-        """Return whether the record was damaged and no comparison has been completed since."""
-        return self._rebuilding.exists()
-
-    def compared(self) -> None:
-        """Note that a comparison of all containers is complete."""
-        self.sync()
-        with translated(self._own):
-            self._rebuilding.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the record and release the folder."""
@@ -154,11 +134,14 @@ class State:
 
     def put(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
         """Record which contents the mirror may have written to a path; an empty tuple removes the path."""
+        self._set(path, stamps)
+        self._lines.append(_line(path, stamps))
+
+    def _set(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
         if stamps:
             self.files[path] = stamps
         else:
             self.files.pop(path, None)
-        self._lines.append(_line(path, stamps))
 
     def sync(self) -> None:
         """Make the record durable. On a full disk, raise `DiskFullError`; the next call tries again."""
@@ -178,37 +161,31 @@ class State:
                 self._rewrite()
 
     def _load(self, folder: Path) -> None:
+        decode = msgspec.json.Decoder(_Line).decode
+        remove = (
+            f"remove {str(folder / OWN_FOLDER)!r}, and the mirror changes none of the files that it has "
+            "written so far"
+        )
         try:
             # Path.open has no opener.
             with open(self._path, "rb", opener=_no_follow) as file:
-                if os.fstat(file.fileno()).st_size > _LONGEST:
-                    raise _DamagedError
-                self._read(iter(lambda: file.readline(_LONGEST_LINE), b""), folder)
+                found = msgspec.json.decode(file.readline(), type=Selection)
+                if found != self._selection:
+                    raise errors.InvalidArgumentError(
+                        f"{str(folder)!r} mirrors other containers: {_described(found)}. Choose another "
+                        f"folder, or {remove}."
+                    )
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # a crash cut off the last line before its change started
+                    said = decode(line)
+                    self._set(relative_path(said.path, _LONGEST_PATH), said.stamps)
         except FileNotFoundError:
             pass
-        except (_DamagedError, msgspec.DecodeError, UnicodeDecodeError):
-            self.files.clear()
-            self._rebuilding.touch(mode=0o600)
-
-    def _read(self, lines: Iterator[bytes], folder: Path) -> None:
-        found = msgspec.json.decode(next(lines, b""), type=Selection)
-        if found != self._selection:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise errors.InvalidArgumentError(
-                f"{str(folder)!r} mirrors other containers: {_described(found)}. Choose another folder; or "
-                f"remove {str(folder / OWN_FOLDER)!r}, and the files in the folder are yours."
-            )
-        decode = msgspec.json.Decoder(_Line).decode
-        for line in lines:
-            if not line.endswith(b"\n"):
-                if len(line) == _LONGEST_LINE:
-                    raise _DamagedError
-                break  # a crash cut off the last line before its change started
-            said = decode(line)
-            path = _checked(said.path)
-            if said.stamps:
-                self.files[path] = said.stamps
-            else:
-                self.files.pop(path, None)
+                f"The record of the mirror in {str(folder)!r} is damaged ({error}): {remove}."
+            ) from None
 
     def _rewrite(self) -> None:
         """Write the record without superseded lines; replace the old one in one step."""
@@ -236,13 +213,6 @@ def _no_follow(path: str, flags: int) -> int:
 
 def _line(path: PurePosixPath, stamps: tuple[Stamp, ...]) -> bytes:
     return msgspec.json.encode(_Line(str(path), stamps)) + b"\n"
-
-
-def _checked(text: str) -> PurePosixPath:
-    try:
-        return relative_path(text, _LONGEST_PATH)
-    except errors.InvalidArgumentError:
-        raise _DamagedError from None
 
 
 def _write(file: int, data: bytes) -> None:

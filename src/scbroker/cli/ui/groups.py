@@ -13,7 +13,15 @@ import scbroker
 from scbroker import errors
 from scbroker.cli.ui.context import in_text, named, people_of, provider_of, shortened, uuid_of
 from scbroker.cli.web.site import ask, done, fields, show
-from scbroker.desk.people import People, capital, contact_in_text, counted, managers_after, place_of
+from scbroker.desk.people import (
+    People,
+    capital,
+    contact_in_text,
+    counted,
+    dropped_text,
+    managers_after,
+    place_of,
+)
 from scbroker.desk.rights import PLACES, ROLES
 from scbroker.vocabulary import GroupRole, MemberRole
 
@@ -294,14 +302,8 @@ def _description(request: Request) -> str:
 
 
 def _dropped(group: scbroker.Group, people: People) -> str:
-    """Return a sentence with the members removed as deleted on the broker's unproven claim; "" if none."""
-    if not group.dropped:
-        return ""
-    names = ", ".join(in_text(people.user(each)) for each in group.dropped)
-    return (
-        " Removed as well, because the broker says, without a proof, that their accounts were deleted: "
-        f"{names}."
-    )
+    text = dropped_text(group, lambda each: in_text(people.user(each)))
+    return f" {text}" if text else ""
 
 
 _GROUP: Final = f"{_GROUPS}/{{id:uuid}}"

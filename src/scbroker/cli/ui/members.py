@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli import dates
+from scbroker.cli.commands.marks import head_of
 from scbroker.cli.ui.container import may
 from scbroker.cli.ui.context import (
     Container,
@@ -31,18 +31,13 @@ from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
 from scbroker.desk.people import People, Somebody, capital, counted
 
-_HEAD: Final = re.compile("([0-9]{1,16}):([0-9a-f]{64})")
-
 
 async def _show(request: Request) -> Response:
     """Show the members, and a change of access by a former member of a group; a POST accepts that change."""
     provider = provider_of(request)
     if request.method == "POST":
-        head = _HEAD.fullmatch(fields(request).get("head", ""))
-        if head is None:
-            raise errors.InvalidArgumentError("The view has no such change of access.")
-        id = request.path_params["id"]
-        await provider.confirmAccess(id, scbroker.Head(int(head[1]), bytes.fromhex(head[2])))
+        id, head = request.path_params["id"], head_of(fields(request).get("head", ""))
+        await provider.confirmAccess(id, head)
         return done(request, "The change of access is accepted.", path_of(id, "/people"))
     container, people = await container_of(request), await people_of(request)
     own = people.rights(container)

@@ -28,13 +28,12 @@ from scbroker.cli.web.site import go, is_by_script, is_refresh
 T = TypeVar("T")
 HOME: Final = "/containers"
 START: Final = "/start"
-RESUME: Final = "/resume"
 LOG_IN: Final = "/log-in"
 REGISTER: Final = "/register"
 LOCK: Final = "/lock"
 LOG_OUT: Final = "/log-out"
 UPLOAD: Final = "/upload"
-_FREE: Final = (START, RESUME, LOG_IN, REGISTER)
+_FREE: Final = (START, LOG_IN, REGISTER)
 """The paths that need no session."""
 _UNCHECKED: Final = (*_FREE, LOCK, LOG_OUT, STATE, UPLOAD)
 """Paths for which `Gate` does not check the broker: they need none, or the endpoint checks it (UPLOAD)."""
@@ -66,8 +65,6 @@ class Session:
         """The id of the last event of each log when the history was last shown: the next view reads on."""
         self.topics: dict[uuid.UUID, str] = {}
         """The names of the containers that were listed last, for views that must not read them."""
-        self.is_broker_away: bool = False
-        """Whether the fault may pass, so that the session may be resumed without the passphrase."""
 
     @property
     def is_open(self) -> bool:
@@ -134,17 +131,19 @@ class Session:
             self.lock_if_unused()
 
     def resume(self) -> None:
-        """Open the kept session of the profile's user, if any; if that fails, `fault` has the reason."""
+        """Open the kept session of the profile's user, if any; if that fails, `fault` has the reason.
+
+        Raises `BrokerUnavailableError` if the broker does not answer.
+        """
         if self.profile is None:
             return
-        run = self._new_run()
         try:
-            _ = run.session
+            with self._opening() as run:
+                _ = run.session
+        except errors.BrokerUnavailableError:
+            raise
         except errors.BrokerError as error:
-            run.__exit__()
-            self.fault, self.is_broker_away = error.message, error.retryable
-            return
-        self._open(run)
+            self.fault = error.message
 
     def unlock(self, passphrase: str) -> None:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
@@ -199,8 +198,6 @@ class Session:
         is_unused = time.monotonic() - self._used >= self._lock_seconds
         if self.is_open and is_unused:
             self.lock()
-        elif is_unused:
-            self.is_broker_away = False  # now only the passphrase opens the session
 
     async def lock_if_removed(self) -> None:
         """Lock the page if a command has removed the kept session or the profile, as `scbroker logout` does.
@@ -243,7 +240,7 @@ class Session:
     def _open(self, run: Run) -> None:
         self.lock()
         self._run, self._used = run, time.monotonic()
-        self.fault, self.is_broker_away = "", False
+        self.fault = ""
 
 
 class Gate:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli.ui.context import session_of
-from scbroker.cli.ui.session import HOME, LOCK, LOG_IN, LOG_OUT, REGISTER, RESUME, START
+from scbroker.cli.ui.session import HOME, LOCK, LOG_IN, LOG_OUT, REGISTER, START
 from scbroker.cli.web.site import ask, done, fault, fields, go, show
 
 _FIELDS: Final = ("server", "user", "name")
@@ -36,13 +36,6 @@ async def _unlock(request: Request) -> Response:
     except errors.BrokerError as error:
         return fault(request, error, START)
     return go(request, HOME)
-
-
-async def _resume(request: Request) -> Response:
-    """Resume the kept session if the broker was away when the page began, and never after a lock."""
-    if session_of(request).is_broker_away:
-        await asyncio.to_thread(session_of(request).resume)
-    return go(request, START)  # START redirects to HOME if the session is open
 
 
 async def _log_in(request: Request) -> Response:
@@ -126,7 +119,6 @@ def _named_by(user: str) -> str:
 _BOTH: Final = ["GET", "POST"]
 routes: Final = [
     Route(START, _unlock, methods=_BOTH),
-    Route(RESUME, _resume, methods=["POST"]),
     Route(LOG_IN, _log_in, methods=_BOTH),
     Route(REGISTER, _register, methods=_BOTH),
     Route(LOG_OUT, _log_out, methods=_BOTH),

@@ -1,1 +1,1 @@
-"""The operator's page, one module for each view."""
+"""The operator's page."""
