@@ -39,13 +39,17 @@ def created(author: Person, name: str = "one", index: int = 0) -> Made:
     return box.create(day(12), [Grant(author, ALL, keyIndex=index)], keyIndex=index)
 
 
+def node_of(left: bytes, right: bytes) -> bytes:
+    return labelled_hash("batch-node", left, right)
+
+
 def signed(
     made: Made,
     size: int,
     index: int,
     *,
     leaf: Leaf = batch.leaf_of,
-    node: Node = batch.node_of,
+    node: Node = node_of,
     by: Callable[[bytes], bytes] | None = None,
 ) -> list[Any]:
     """Return the fields of a record's signature in a batch whose other leaves are chosen bytes.
@@ -173,7 +177,7 @@ def _paths(records: dict[str, Made]) -> list[Vector]:
     spoiled("another record", "Of the same author.", signed(alice, 4, 1), "of Alice, another")
     both = [batch.leaf_of(chosen("salt", n), records[name].hash)
             for n, name in enumerate(("of Alice", "of Alice, another"))]  # fmt: skip
-    root = batch.node_of(*both)
+    root = node_of(*both)
     signature = signing_key("alice").sign(batch.LABEL, encoded([2, root]))
     own = [signature, chosen("salt", 0), 2, 0, both[1]]
     other = [signature, chosen("salt", 1), 2, 1, both[0]]
@@ -228,7 +232,7 @@ def _signatures(records: dict[str, Made]) -> list[Vector]:
         alice, 4, 1, leaf=lambda _salt, digest: digest))  # fmt: skip
     spoiled("leaf of the body", "The bare form in place of its hash.", signed(
         alice, 4, 1, leaf=lambda salt, _digest: labelled_hash("batch-leaf", salt, bare)))  # fmt: skip
-    spoiled("leaf hashed as a node", "The label of nodes.", signed(alice, 4, 1, leaf=batch.node_of))
+    spoiled("leaf hashed as a node", "The label of nodes.", signed(alice, 4, 1, leaf=node_of))
     spoiled(
         "nodes hashed as leaves", "The label of leaves.", signed(alice, 4, 1, node=batch.leaf_of)
     )
@@ -239,5 +243,5 @@ def _signatures(records: dict[str, Made]) -> list[Vector]:
         alice, 4, 1, leaf=lambda *both: labelled_hash("batch-leaf", b"\0", *both),
         node=lambda *both: sha256(label("batch-node") + b"\1" + b"".join(both))))  # fmt: skip
     spoiled("nodes turned around", "Right before left.", signed(
-        alice, 4, 1, node=lambda left, right: batch.node_of(right, left)))  # fmt: skip
+        alice, 4, 1, node=lambda left, right: node_of(right, left)))  # fmt: skip
     return found

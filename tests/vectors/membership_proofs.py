@@ -61,7 +61,7 @@ def _invalid() -> list[Vector]:
     others = [*leaves[:3], salted(leaves, 3, role=1), leaves[4]]
     hashes = [leaf.hash for leaf in leaves]
     hashes[2] = labelled_hash("roster-node", proof.leaf.salt, proof.leaf.member)
-    as_node = merkle.tree(roster.node_of, hashes)
+    as_node = merkle.tree(roster.NODE, hashes)
     path = [proof.path[at : at + 32] for at in range(0, len(proof.path), 32)]
 
     def refused(name: str, comment: str, **changes: Any) -> Vector:

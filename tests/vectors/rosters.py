@@ -148,7 +148,7 @@ def _leaves(story: Team) -> list[Vector]:
     row = list(msgspec.structs.astuple(roster.parse_member(many[0].member)))
     good = many[0].member
     node = labelled_hash("roster-node", many[0].salt, many[0].member)
-    root = merkle.tree(roster.node_of, [node, many[1].hash, many[2].hash])[0]
+    root = merkle.tree(roster.NODE, [node, many[1].hash, many[2].hash])[0]
     again = salted(many, 0, role=2)
     return [
         refused("leaves that descend", "The second before the first.", [many[1], many[0], many[2]]),

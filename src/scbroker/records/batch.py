@@ -10,11 +10,12 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from scbroker.crypto.verify import HASH_SIZE, SIGNATURE_SIZE, VerifyingKey, labelled_hash
+from scbroker.crypto.verify import HASH_SIZE, SIGNATURE_SIZE, VerifyingKey, label, labelled_hash
 from scbroker.records import merkle
 from scbroker.records.canonical import Bin32, Row, Uint, decode_object, encode_object
 
 LABEL: Final = "batch"
+NODE: Final = label("batch-node")
 MAX_SIZE: Final = 64
 MAX_PATH: Final = (MAX_SIZE - 1).bit_length() * HASH_SIZE
 MIN_SIGNATURE: Final = SIGNATURE_SIZE + 75
@@ -58,7 +59,7 @@ def sign_each(
             f"A batch has 2 to {MAX_SIZE} records, not {len(digests)}: sign one alone."
         )
     leaves = [leaf_of(salt, digest) for salt, digest in zip(salts, digests, strict=True)]
-    root, paths = merkle.tree(node_of, leaves)
+    root, paths = merkle.tree(NODE, leaves)
     size = len(leaves)
     signature = sign(LABEL, encode_object(Batch(size, root)))
     return [
@@ -88,10 +89,6 @@ def leaf_of(salt: bytes, digest: bytes) -> bytes:
     return labelled_hash("batch-leaf", salt, digest)
 
 
-def node_of(left: bytes, right: bytes) -> bytes:
-    return labelled_hash("batch-node", left, right)
-
-
 @functools.lru_cache(_VERIFIED)
 def _verify_batch(key: bytes, batch: bytes, signature: bytes) -> None:
     """Verify a batch's signature, once for all of its records.
@@ -105,4 +102,4 @@ def _verify_batch(key: bytes, batch: bytes, signature: bytes) -> None:
 def root_of_path(leaf: bytes, proof: BatchSignature) -> bytes:
     """Return the root to which the path of a BatchSignature leads from its leaf."""
     name = "A batch's signature"
-    return merkle.root_of_path(node_of, leaf, proof.index, proof.size, proof.path, name)
+    return merkle.root_of_path(NODE, leaf, proof.index, proof.size, proof.path, name)

@@ -1,19 +1,16 @@
 """Prove that a hash is a leaf of a Merkle tree of the shape of RFC 9162, 2.1.
 
-The caller hashes leaves and nodes under labels of its own. Spec: docs/spec/ids.md, 2.7, and
-docs/spec/groups.md, 3.1.
+The caller hashes the leaves. The hash of an inner node is SHA-256 of `node`, a label, and the hashes of its
+left and its right subtree. Spec: docs/spec/ids.md, 2.7, and docs/spec/groups.md, 3.1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from scbroker.crypto.verify import HASH_SIZE
+from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError
 
-Node = Callable[[bytes, bytes], bytes]
-"""The hash of an inner node, from those of its left and its right subtree."""
 
-
-def levels(node: Node, leaves: Sequence[bytes]) -> list[list[bytes]]:
+def levels(node: bytes, leaves: Sequence[bytes]) -> list[list[bytes]]:
     """Return the hashes of a tree level by level, from its leaves to its root (RFC 9162, 2.1.1).
 
     The last of an odd number of hashes goes to the next level unchanged. So the number of leaves in the left
@@ -21,12 +18,13 @@ def levels(node: Node, leaves: Sequence[bytes]) -> list[list[bytes]]:
     """
     found = [list(leaves)]
     while len(below := found[-1]) > 1:
-        above = [*map(node, below[::2], below[1::2])]
+        pairs = zip(below[::2], below[1::2], strict=False)
+        above = [sha256(node + left + right) for left, right in pairs]
         found.append(above + below[len(below) - len(below) % 2 :])
     return found
 
 
-def root(node: Node, leaves: Sequence[bytes]) -> bytes:
+def root(node: bytes, leaves: Sequence[bytes]) -> bytes:
     """Return the root of a tree."""
     return levels(node, leaves)[-1][0]
 
@@ -41,13 +39,13 @@ def path(found: Sequence[Sequence[bytes]], index: int) -> bytes:
     return b"".join(hashes)
 
 
-def tree(node: Node, leaves: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
+def tree(node: bytes, leaves: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
     """Return the root of a tree, and the path of each leaf."""
     found = levels(node, leaves)
     return found[-1][0], [path(found, index) for index in range(len(leaves))]
 
 
-def root_of_path(node: Node, leaf: bytes, index: int, size: int, path: bytes, name: str) -> bytes:
+def root_of_path(node: bytes, leaf: bytes, index: int, size: int, path: bytes, name: str) -> bytes:
     """Return the root to which a path leads from a leaf of a tree with `size` leaves (RFC 9162, 2.1.3.2).
 
     Raises `IntegrityError` unless the tree has a leaf of this index, and the path has one hash for each of
@@ -63,11 +61,11 @@ def root_of_path(node: Node, leaf: bytes, index: int, size: int, path: bytes, na
         if last == 0:
             raise IntegrityError(f"{name} has a path that is too long.")
         if index % 2 or index == last:
-            root = node(other, root)
+            root = sha256(node + other + root)
             while index % 2 == 0 and index:
                 index, last = index >> 1, last >> 1
         else:
-            root = node(root, other)
+            root = sha256(node + root + other)
         index, last = index >> 1, last >> 1
     if last:
         raise IntegrityError(f"{name} has a path that is too short.")

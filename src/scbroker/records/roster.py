@@ -54,7 +54,7 @@ OWNER: Final = int(ContainerAccessLevel.DefaultOwnerPermissions)
 MANAGER: Final = OWNER & ~int(ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.Delete)
 
 _LEAF: Final = label("roster-leaf")
-_NODE: Final = label("roster-node")
+NODE: Final = label("roster-node")
 MASKS: Final = {role: int(role.permissions) for role in GroupRole}
 
 
@@ -162,18 +162,14 @@ def parse_group_departure(body: bytes) -> GroupDeparture:
     return decode_object(GroupDeparture, body, MAX_DEPARTURE)
 
 
-def node_of(left: bytes, right: bytes) -> bytes:
-    return sha256(_NODE + left + right)
-
-
 def members_root(leaves: Sequence[SaltedMember]) -> bytes:
     """Return the hash by which a roster names its members."""
-    return merkle.root(node_of, [sha256(_LEAF + leaf.salt + leaf.member) for leaf in leaves])
+    return merkle.root(NODE, [sha256(_LEAF + leaf.salt + leaf.member) for leaf in leaves])
 
 
 def prove(leaves: Sequence[SaltedMember], wanted: Iterable[int]) -> list[MembershipProof]:
     """Return the proofs of the leaves at some positions."""
-    _, paths = merkle.tree(node_of, [leaf.hash for leaf in leaves])
+    _, paths = merkle.tree(NODE, [leaf.hash for leaf in leaves])
     return [MembershipProof(leaves[index], index, paths[index]) for index in wanted]
 
 
@@ -186,7 +182,7 @@ def proven(members: bytes, count: int, proof: MembershipProof) -> Member:
     if len(proof.leaf.salt) != HASH_SIZE:
         raise IntegrityError("A membership proof has a salt of a wrong size.")
     root = merkle.root_of_path(
-        node_of, proof.leaf.hash, proof.position, count, proof.path, "A membership proof"
+        NODE, proof.leaf.hash, proof.position, count, proof.path, "A membership proof"
     )
     if root != members:
         raise IntegrityError("A membership proof is not of the roster that was signed.")

@@ -121,7 +121,7 @@ class GroupCheck:
         hashes = [leaf.hash for leaf in leaves]
         if len(hashes) != chain.roster.count:
             raise IntegrityError("Its roster has another number of leaves.")
-        if merkle.root(roster.node_of, hashes) != chain.roster.members:
+        if merkle.root(roster.NODE, hashes) != chain.roster.members:
             raise IntegrityError("The leaves of its roster are not those that were signed.")
         for leaf in leaves:
             if leaf.member is not None and memberships.salted(leaf).hash != leaf.hash:

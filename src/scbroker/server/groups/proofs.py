@@ -64,7 +64,7 @@ class _Tree:
             for index, (row, leaf) in enumerate(zip(rows, leaves, strict=True))
             if leaf is not None
         }
-        return cls(indices, leaves, merkle.levels(roster.node_of, [row.hash for row in rows]))
+        return cls(indices, leaves, merkle.levels(roster.NODE, [row.hash for row in rows]))
 
     def prove(self, author: bytes) -> Membership | None:
         """Return the proof of an author's leaf, if it is kept."""
