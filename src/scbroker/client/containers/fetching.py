@@ -244,10 +244,11 @@ async def _judge_views(
             continue
         with tasks.alone(partial(found.__setitem__, each)):
             if len(views) == 1 and _meets_group(view, versions):
-                # Fetch the signers' keys while the group is being read.
-                async with tasks.all_or_first_error() as beside:
-                    beside.create_task(_prefetch_keys(session, views, marks))
-                    group = await _reading_group(session, view, versions)
+                # The signers' keys first: they are a short answer, and are needed to judge the group.
+                async with tasks.all_or_first_error() as both:
+                    both.create_task(_prefetch_keys(session, views, marks))
+                    reading = both.create_task(_reading_group(session, view, versions))
+                group = reading.result()
             else:
                 group = await _reading_group(session, view, versions)
             item = await _collect(session, each, marks[each], view, group, keep)

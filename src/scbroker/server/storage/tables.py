@@ -322,6 +322,7 @@ group_members: Final = _table(
     # All that says whether a group owes an epoch: a row has its wrap beside it, of a kilobyte.
     Index("group_members_owing", "group_id", "user_id", "gone", "key_index"),
 )
+_partial("group_departures", group_members.c.departure.is_not(None), group_members.c.group_id)
 
 # The sealed info of each group's roster in force, and the user who is charged with it.
 group_infos: Final = _table(

@@ -1,6 +1,6 @@
 """The schema of the first release: `upgrade` creates it from `tables.py`, and there is nothing to change."""
 
-revision = "0014"  # earlier revisions were never released
+revision = "0015"  # earlier revisions were never released
 down_revision = None
 
 
