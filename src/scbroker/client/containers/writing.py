@@ -453,10 +453,10 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
 
 def _check_ends(session: Session, change: Change) -> None:
     """Raise `ClockError` for access that has expired already by the broker's clock, which decides."""
-    grants, lag = change.grants, session.requests.lag
+    grants = change.grants
     added = grants.add if isinstance(grants, Merge) else grants if grants is not KEEP else {}
-    end = now() + lag
-    if any(each.expiresAt is not None and each.expiresAt <= end for each in added.values()):
+    ends = [each.expiresAt for each in added.values() if each.expiresAt is not None]
+    if ends and min(ends) <= now() + (lag := session.requests.lag):
         raise errors.ClockError(
             f"The access would have ended already: this machine's clock is {lag // 1_000_000} seconds "
             "behind the broker's. Set it right, or choose a later expiresAt."
@@ -574,7 +574,7 @@ def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> 
     """Judge a draft at this time as a reader would; raise `PermissionDeniedError` if one would refuse it."""
     change = item.change
     state = _judge_own(draft, fetched, time)
-    if change.names_whole_list:
+    if change.names_whole_list and state.unsettled is not None:
         state = replace(state, unsettled=None)
     for sealed in change.sealed.values():
         sealed.sent_under = state.governing.governing.keyCommitment
