@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scbroker import ContactCard, errors
-from scbroker.cli import profiles
+from scbroker.cli import paths, profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
@@ -136,7 +136,7 @@ def in_process(stranger: Person, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
 
 
 def fail_with(error: Exception) -> Callable[..., Any]:
-    def fail(*_: object) -> Any:
+    def fail(*_: object, **__: object) -> Any:
         raise error
 
     return fail
@@ -153,7 +153,7 @@ def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_use
     stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fills up between the check and the writing."""
-    monkeypatch.setattr(profiles, "_replace", fail_with(FULL))
+    monkeypatch.setattr(paths.Folder, "write", fail_with(FULL))
     with in_process() as run, pytest.raises(errors.BrokerError) as found:
         account.register(run, name="Alice", **folders(stranger))
     message = str(found.value)

@@ -41,8 +41,8 @@ def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) 
     assert target.stat().st_mode & 0o777 == 0o600
     written = target.read_bytes()
     assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=1)
-    assert "name a new file" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=1)
+    assert "exists already" in run(CARD.text, "--svg", str(target), exit_code=1)
+    assert "does not exist" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=1)
     assert target.read_bytes() == written
 
 

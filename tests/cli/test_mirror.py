@@ -160,7 +160,7 @@ def test_a_name_and_a_type_select_and_another_selection_is_refused(
     alice.run("mirror", "typed", "--type", "photo", "--once")
     assert tree(alice.home / "typed") == {"photos/a.jpg": b"a"}
     refused = alice.run("mirror", "below", "--once", status=2)
-    assert "mirrors other containers: all below 'photos/'" in refused.error
+    assert "mirrors other containers (all below 'photos/'" in refused.error
     assert "end with a slash" in alice.run("mirror", "below", "photos", status=2).error
     assert tree(alice.home / "below") == {"a.jpg": b"a", "b.txt": b"b"}
 

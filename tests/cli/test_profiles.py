@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(errors.InvalidArgumentError, match="No space left on device"):
+    with pytest.raises(errors.DiskFullError, match="No space left on device"):
         profiles.save(profile("other"))
     assert file.read_bytes() == before
     assert sorted(each.name for each in file.parent.iterdir()) == [".config.lock", "config.toml"]

@@ -19,7 +19,7 @@ from scbroker import (
 )
 from scbroker.cli.commands.putting import Sending, Work
 from scbroker.cli.files import find
-from scbroker.cli.together import Together, Total
+from scbroker.cli.together import Together
 from tests.cli.conftest import Halting
 from tests.kit.people import Person, interrupted
 from tests.kit.waiting import PATIENCE, wait_until
@@ -199,7 +199,7 @@ def updating(session: ServerProvider, home: Path, container: Any) -> Any:
     [file] = find([str(home / "a.txt")], None, recursive=False, skipped=print, failed=print)
     with Together() as together:
         work = Work(updates=[(file, container)])
-        [job] = Sending(session, work, together, Total(lambda _: None)).jobs()
+        [job] = Sending(session, work, together).jobs()
         [outcome] = job()
     return outcome.result
 

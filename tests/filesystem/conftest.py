@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scbroker import ServerProvider
-from scbroker.filesystem import ContainerFileSystem, sessions
+from scbroker.filesystem import ContainerFileSystem, system
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -64,6 +64,6 @@ def kept_options(
     with ServerProvider.fromEnvironment(None, **found) as provider:
         provider.register("A password 1", PASSPHRASE, keep=True).result(PATIENCE)
     yield found
-    for session in sessions._sessions.values():
+    for session in system._sessions.values():
         session.close()
-    sessions._sessions.clear()
+    system._sessions.clear()

@@ -166,16 +166,7 @@ def listing(of: typer.Typer, start: Start | None = None) -> Callable[[Function],
     """Return a decorator that adds a function as the action of a group without a command."""
 
     def add(function: Function) -> Function:
-        run_command = _with_options(function, start or _start)
-
-        def run_alone(ctx: typer.Context, **given: Any) -> None:
-            if ctx.invoked_subcommand is None:
-                run_command(**given)
-
-        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        options = inspect.signature(run_command).parameters.values()
-        run_alone.__dict__["__signature__"] = inspect.Signature([context, *options])
-        run_alone.__annotations__ = {"ctx": typer.Context, **run_command.__annotations__}
+        run_alone = _with_options(function, start or _start, _CONTEXT)
         of.callback(invoke_without_command=True)(run_alone)
         of.info.no_args_is_help = False
         return function
@@ -200,17 +191,23 @@ def _start(
     return Run(profile, Output(as_json=as_json, quiet=quiet))
 
 
-def _with_options(function: Function, start: Start) -> Function:
+_CONTEXT: Final = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+"""The parameter of a group's own action: it runs if no command of the group is given."""
+
+
+def _with_options(function: Function, start: Start, *more: inspect.Parameter) -> Function:
     """Return a command with the options of `start`, whose result becomes the first argument of `function`."""
     common = inspect.signature(start, eval_str=True).parameters
 
-    def run_command(**given: Any) -> None:
+    def run_command(ctx: typer.Context | None = None, **given: Any) -> None:
+        if ctx is not None and ctx.invoked_subcommand is not None:
+            return
         with start(**{name: given.pop(name) for name in common}) as run:
             function(run, **given)
             run.end()
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    parameters = [*own, *common.values()]
+    parameters = [*more, *own, *common.values()]
     # Typer reads arguments and options from signature and annotations, the help from name and docstring.
     run_command.__dict__["__signature__"] = inspect.Signature(
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]

@@ -37,7 +37,8 @@ class File(NamedTuple):
 
     def header(self, old: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the header of its container; fields of an earlier header that are not the file's stay."""
-        return {**header_with(self.name, old), "modified": _text_of(self.modified)}
+        modified = self.modified.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return {**header_with(self.name, old), "modified": modified}
 
     def is_in(self, container: scbroker.Container[Any]) -> bool:
         """Return whether a container has this file, by size and time."""
@@ -93,10 +94,6 @@ _FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
-def _text_of(time: dt.datetime) -> str:
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def find(
     given: list[str], name: str | None, *, recursive: bool, skipped: Tell, failed: Fail
 ) -> list[File]:
@@ -114,8 +111,10 @@ def find(
     for text in given:
         for file in _files(text, name, recursive, skipped, failed):
             other = found.setdefault(without_invisible(file.name), file)
-            if other is file or _is_same(other, file):
+            if other is file:
                 continue
+            if other.path and file.path and other.path.samefile(file.path):
+                continue  # as after overlapping shell patterns
             # The message escapes the paths, because they look alike.
             twins = f"{str(other.path)!a} and {str(file.path)!a} would both be named"
             error = errors.InvalidArgumentError(
@@ -125,11 +124,6 @@ def find(
                 raise error
             failed(str(file.path), error)
     return list(found.values())
-
-
-def _is_same(one: File, other: File) -> bool:
-    """Return whether two arguments are the same file, as after overlapping shell patterns."""
-    return one.path is not None and other.path is not None and one.path.samefile(other.path)
 
 
 def _files(

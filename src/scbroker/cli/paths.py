@@ -33,35 +33,22 @@ def write_own(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_file(path: Path, *, option: str | None = None) -> Iterator[BinaryIO]:
+def new_file(path: Path) -> Iterator[BinaryIO]:
     """Create a file for this user alone, whatever the umask; remove it again after an error.
 
-    Raises `InvalidArgumentError`, which names the option that gave the path, if the file exists or cannot be
-    written.
+    Raises `AlreadyExistsError` if the file exists.
     """
-    place = f" with {option}" if option else ""
-    with _refusing_file(path, place):
+    with translated(path):
         descriptor = os.open(path, _NEW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            with _refusing_file(path, place):
+            with translated(path):
                 file.flush()
                 os.fsync(descriptor)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def _refusing_file(path: Path, place: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
-        why = getattr(error, "strerror", None) or error
-        raise errors.InvalidArgumentError(
-            f"{path} cannot be written ({why}): name a new file{place}."
-        ) from None
 
 
 class Folder:

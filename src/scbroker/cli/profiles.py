@@ -22,7 +22,7 @@ import shlex
 import tomllib
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -241,11 +241,16 @@ def _editing() -> Iterator[tuple[TOMLDocument, File]]:
     """Lock the file, yield it as a TOML document and decoded, and write the changed document back."""
     import tomlkit
 
+    from scbroker.cli.paths import Folder
+
     with _locked():
         file = read()  # raises for a wrong file, which is then not overwritten
         document = tomlkit.parse(_text())
         yield document, file
-        _replace(_real_path(), tomlkit.dumps(document))
+        # Where the file is a link, its target is replaced, so that the link stays.
+        real = Path(os.path.realpath(path()))
+        with Folder(real.parent) as folder:
+            folder.write(tomlkit.dumps(document).encode(), PurePosixPath(real.name), replace=True)
 
 
 @contextlib.contextmanager
@@ -265,28 +270,6 @@ def _locked() -> Iterator[None]:
         raise errors.InvalidArgumentError(
             f"{path()} cannot be written ({error.strerror}): make its folder writable for you."
         ) from None
-
-
-def _real_path() -> Path:
-    """Return the file that is replaced: where the file is a link, its target, so that the link stays."""
-    return Path(os.path.realpath(path()))
-
-
-def _replace(file: Path, text: str) -> None:
-    """Replace a file in one step, so that a crash leaves the one before or the one after."""
-    import tempfile
-
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-            written.write(text)
-            written.flush()
-            os.fsync(written.fileno())
-        Path(temporary).replace(file)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
 
 
 def check_device(session_folder: str | None, trust_folder: str | None) -> None:

@@ -30,11 +30,15 @@ END_ALL: Final = (
 
 
 class Together:
-    """Jobs in a few threads, whose operations are cancelled at the end of the `with` block."""
+    """Jobs in a few threads, whose operations are cancelled at the end of the `with` block.
 
-    def __init__(self) -> None:
+    `show` is called with the sum of what is done of all items.
+    """
+
+    def __init__(self, show: Callable[[int], None] = lambda _: None) -> None:
         self._pool = concurrent.futures.ThreadPoolExecutor(_AT_ONCE)
         self._lock = threading.Lock()
+        self._show, self._sum, self._done = show, 0, Counter[object]()
         self._running: set[scbroker.Promise[object]] = set()
         self.is_over: bool = False
 
@@ -59,6 +63,17 @@ class Together:
         finally:
             with self._lock:
                 self._running.discard(promise)
+
+    def progress(self, item: object, done: int) -> None:
+        """Set how much of an item is done."""
+        with self._lock:
+            self._sum += done - self._done[item]
+            self._done[item] = done
+            self._show(self._sum)
+
+    def progress_of(self, item: object) -> Callable[[int, int | None], None]:
+        """Return the function to pass as `progress` to the operation that transfers an item."""
+        return lambda done, _: self.progress(item, done)
 
     def run(self, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
         """Run jobs, a few at a time, and yield their results as they end; raise the first error."""
@@ -108,31 +123,6 @@ def jobs_of(
     )
 
 
-class Total:
-    """The sum of the progress of several transfers, for one bar."""
-
-    def __init__(self, show: Callable[[int], None]) -> None:
-        self._show, self._lock = show, threading.Lock()
-        self._done: dict[object, int] = {}
-        self._sum = 0
-
-    def set(self, item: object, done: int) -> None:
-        """Set how much of an item is done."""
-        with self._lock:
-            more, self._done[item] = done - self._done.get(item, 0), done
-        self.add(more)
-
-    def add(self, done: int) -> None:
-        """Add to how much is done."""
-        with self._lock:
-            self._sum += done
-            self._show(self._sum)
-
-    def of(self, item: object) -> Callable[[int, int | None], None]:
-        """Return the function to pass as `progress` to the operation that transfers an item."""
-        return lambda done, _: self.set(item, done)
-
-
 class Outcome(NamedTuple):
     """The outcome of an item: the row of its result, whose `status` is counted, or its error."""
 
@@ -147,7 +137,7 @@ def do_each(
     run: Run,
     what: str,
     size: int | None,
-    jobs: Callable[[Together, Total], Iterable[Job]],
+    jobs: Callable[[Together], Iterable[Job]],
     columns: Mapping[str, str],
     done: Sequence[Outcome] = (),
     *,
@@ -176,8 +166,8 @@ def do_each(
         except (KeyboardInterrupt, *END_ALL) as error:
             interrupted.append(error)
 
-    with run.out.progress(what, size, of_bytes=of_bytes) as show, Together() as together:
-        working = together.run(jobs(together, Total(show)))
+    with run.out.progress(what, size, of_bytes=of_bytes) as show, Together(show) as together:
+        working = together.run(jobs(together))
         run.out.rows(rows(itertools.chain(done, itertools.chain.from_iterable(working))), columns)
         if interrupted:
             run.out.say(f"{_counted(counts)}; the same command goes on with the others.")

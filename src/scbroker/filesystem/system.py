@@ -1,13 +1,15 @@
 """Implement fsspec's filesystem over the containers of a session.
 
 All operations use six primitives: list (`_listing`), open, create, update, rename and delete one container.
-docs/adr, 20 says why.
+docs/adr, 20 says why. Secrets are not options: fsspec writes options into pickles, JSON and task graphs.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import threading
 import unicodedata
 import uuid
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,6 @@ from scbroker.desk.strangers import Strangers, others_can_change
 from scbroker.filesystem.base import AbstractFileSystem
 from scbroker.filesystem.files import ContainerFile, Content
 from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of, path_of
-from scbroker.filesystem.sessions import kept_session
 
 Container = scbroker.Container[Any]
 _EXPIRY_SECONDS: Final = 10.0
@@ -34,6 +35,20 @@ _GENERIC: Final = {
     "default_fill_cache",
 }  # fmt: skip
 """Options that programs pass to any filesystem. As in fsspec's own synchronous ones, they have no effect."""
+_VARIABLES: Final = (
+    "SCBROKER_API_KEY",
+    "SCBROKER_SERVER_URL",
+    "SCBROKER_APPLICATION_NAME",
+    "SCBROKER_OBJECT_STORE_ORIGINS",
+)
+_OTHERWISE: Final = (
+    "For scbroker://, storage_options can also have a sessionStore (the folder with the kept session), or "
+    "a provider with a session."
+)
+_Key = tuple[int | str | None, ...]
+_sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
+_locks: Final[dict[int, threading.Lock]] = {}
+"""Locks by process id: one that a thread of the parent held at a fork would stay locked in the child."""
 
 
 class ContainerFileSystem(AbstractFileSystem):
@@ -54,7 +69,7 @@ class ContainerFileSystem(AbstractFileSystem):
 
     protocol = "scbroker"
     # fsspec's cache of filesystems compares options by their text, in which two providers may be equal.
-    # sessions.py and listing.py share what is worth keeping: the session and its listing.
+    # `_sessions` and listing.py share what is worth keeping: the session and its listing.
     cachable = False
 
     def __init__(
@@ -83,7 +98,7 @@ class ContainerFileSystem(AbstractFileSystem):
     @property  # not cached_property, which fsspec's asynchronous wrapper would read in its loop
     def provider(self) -> scbroker.BrokerProvider:
         """The session that the filesystem uses."""
-        return self._given or kept_session(*self._session)
+        return self._given or _kept_session(*self._session)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -456,3 +471,41 @@ def _not_found(path: str, strangers: int = 0) -> FileNotFoundError:
 def _refused(path: str, found: Container, why: str) -> PermissionError:
     text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
     return PermissionError(errno.EACCES, text, path)
+
+
+def _kept_session(
+    user_id: uuid.UUID | str | None, session_store: str | None, trust_store: str | None
+) -> scbroker.ServerProvider:
+    """Return a provider with the kept session of a user, at the broker that the environment names.
+
+    Raises `NotAuthenticatedError` if no session is kept, and `InvalidArgumentError` without the variables.
+    """
+    texts = (None if user_id is None else str(user_id), session_store, trust_store)
+    process = os.getpid()  # the child of a fork needs a session of its own
+    key = (process, *(os.environ.get(name) for name in _VARIABLES), *texts)
+    with _locks.setdefault(process, threading.Lock()):
+        if (found := _sessions.get(key)) is not None and _is_open(found):
+            return found
+        try:
+            provider = scbroker.ServerProvider.fromEnvironment(
+                sessionStore=session_store, trustStore=trust_store
+            )
+        except errors.InvalidArgumentError as error:
+            raise errors.InvalidArgumentError(f"{error.message} {_OTHERWISE}") from None
+        try:
+            provider.resumeSession(user_id).result()
+        except errors.BrokerError as error:
+            provider.close()
+            if isinstance(error, errors.NotAuthenticatedError):
+                raise errors.NotAuthenticatedError(f"{error.message} {_OTHERWISE}") from None
+            raise
+        _sessions[key] = provider
+        return provider
+
+
+def _is_open(provider: scbroker.ServerProvider) -> bool:
+    try:
+        provider.getUserId().result()
+    except errors.NotAuthenticatedError:  # the program has closed it, or logged out
+        return False
+    return True

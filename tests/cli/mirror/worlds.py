@@ -89,7 +89,7 @@ class World:
             )
             if dry:
                 return steps
-            fetches = []
+            fetches, failures = [], list[errors.BrokerError]()
             for step in steps:
                 match step:
                     case Forget():
@@ -97,14 +97,17 @@ class World:
                     case Remove():
                         applying.remove(step)
                     case Move():
-                        applying.move(step)
+                        try:
+                            applying.move(step)
+                        except errors.BrokerError as error:
+                            failures.append(error)
                     case Fetch():
                         source = state.incoming / step.remote.id.hex
                         write_own(source, self.containers[step.remote.id].content)
                         fetches.append((step, source, step.remote.version))
-            failures = applying.place(fetches)
+            failures += [error for _, error in applying.place(fetches)]
             if failures:
-                raise failures[0][1]
+                raise failures[0]
         return steps
 
     def record(self) -> dict[uuid.UUID, list[PurePosixPath]]:

@@ -71,7 +71,7 @@ def test_every_view_is_readable_usable_and_fits_a_phone(
     with browser.new_context(color_scheme=scheme, viewport=size) as context:
         tab = context.new_page()
         root = entered(page, tab)
-        paths = (*VIEWS, *more, "/nothing", "/users?order=none")
+        paths = (*VIEWS, *more, "/nothing", "/api-keys/none/revoke")
         check_views(tab, [*(root + path for path in paths), page.origin], width)
 
 

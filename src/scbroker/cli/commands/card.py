@@ -43,7 +43,7 @@ def show_card(
         from scbroker.cli.paths import new_file
 
         code = qr_code(card.text.upper())
-        with new_file(svg, option="--svg") as file:
+        with new_file(svg) as file:
             code.save(file, kind="svg", scale=4)
     run.out.fields(
         {

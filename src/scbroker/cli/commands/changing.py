@@ -21,7 +21,7 @@ from scbroker.cli.names import (
     label_of,
 )
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+from scbroker.cli.together import Job, Outcome, Together, do_each
 from scbroker.desk.names import check_free, header_of, is_damaged, name_of
 from scbroker.desk.paths import relative_path
 from scbroker.desk.people import some
@@ -69,21 +69,19 @@ def rm(
     what = some(repr(label_of(each)) for each in found)
     run.confirm(f"Delete {what}{also}? It cannot be undone.", yes)
 
-    def jobs(together: Together, total: Total) -> Iterable[Job]:
-        return (partial(_delete, run, together, total, container) for container in found)
+    def jobs(together: Together) -> Iterable[Job]:
+        return (partial(_delete, run, together, container) for container in found)
 
     do_each(run, "Deleting", len(found), jobs, _COLUMNS, of_bytes=False)
 
 
-def _delete(
-    run: Run, together: Together, total: Total, container: scbroker.Container[Any]
-) -> list[Outcome]:
+def _delete(run: Run, together: Together, container: scbroker.Container[Any]) -> list[Outcome]:
     label = label_of(container)
     try:
         together.wait(run.session.deleteContainer(container.id))
     except errors.BrokerError as error:
         return [Outcome(label, error)]
-    total.add(1)
+    together.progress(container.id, 1)
     row = {"name": name_of(container), "status": "deleted", "id": container.id}
     return [Outcome(label, row)]
 

@@ -14,7 +14,7 @@ from scbroker.cli.commands.getting import pieces
 from scbroker.cli.names import AnyContainers, Everyone
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
-from scbroker.cli.together import Together, Total, jobs_of
+from scbroker.cli.together import Together, jobs_of
 from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers
 
@@ -107,10 +107,10 @@ def verify(run: Run, containers: AnyContainers = None, everyone: Everyone = Fals
                 "--everyone verifies them too."
             )
         found = kept
-    with run.out.progress("Verifying", sum(map(_length, found))) as show, Together() as together:
-        total = Total(show)
-        batch = partial(_read, run, together, total)
-        jobs = jobs_of(found, _length, _SMALL, batch, partial(_read_large, run, together, total))
+    size = sum(map(_length, found))
+    with run.out.progress("Verifying", size) as show, Together(show) as together:
+        batch, alone = partial(_read, run, together), partial(_read_large, run, together)
+        jobs = jobs_of(found, _length, _SMALL, batch, alone)
         for results in together.run(jobs):
             for id, result in results:
                 report.note(id, result)
@@ -138,16 +138,16 @@ def _length(container: _Container) -> int:
     return container.length or 0
 
 
-def _read(run: Run, together: Together, total: Total, some: Sequence[_Container]) -> _Results:
+def _read(run: Run, together: Together, some: Sequence[_Container]) -> _Results:
     """Read headers and contents of a batch, which verifies them."""
     ids = [each.id for each in some]
     results = together.wait(run.session.getContainers(ids))
     for each in some:
-        total.set(each.id, _length(each))
+        together.progress(each.id, _length(each))
     return list(zip(ids, results, strict=True))
 
 
-def _read_large(run: Run, together: Together, total: Total, container: _Container) -> _Results:
+def _read_large(run: Run, together: Together, container: _Container) -> _Results:
     """Read a large content piece by piece; retry if it is replaced meanwhile."""
     found: _Entry = container
     for _ in range(_ATTEMPTS):
@@ -158,7 +158,7 @@ def _read_large(run: Run, together: Together, total: Total, container: _Containe
             if not isinstance(found, errors.BrokerError):
                 for piece in pieces(run.session, found, together):
                     done += len(piece)
-                    total.set(container.id, done)
+                    together.progress(container.id, done)
         except errors.BrokerUnavailableError:
             raise
         except errors.BrokerError as error:

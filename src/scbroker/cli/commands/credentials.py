@@ -1,13 +1,12 @@
 """Define the commands of a user's keys, secrets and KeyFile."""
 
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
 from scbroker.cli.commands.account import parsed_user
@@ -128,8 +127,13 @@ def _change(
     session, user_id = run.session, run.profile.user_id
     password = secret("new password", password_file, new=True)
     passphrase = secret("new passphrase", passphrase_file, new=True)
-    if compromised:
-        _check_another(session, passphrase)
+    if compromised:  # with the present passphrase a thief would open the new KeyFile as well
+        with suppress(errors.CredentialsError):
+            session.getKeyFile(passphrase).result()
+            raise errors.InvalidArgumentError(
+                "The new passphrase is the present one, with which a thief could fetch the new keys: choose "
+                "another one."
+            )
     try:
         session.changeCredentials(password, passphrase, reminder, compromised=compromised).result()
     except errors.BrokerUnavailableError as error:
@@ -141,18 +145,6 @@ def _change(
     what = "Keys, password and passphrase" if compromised else "Password and passphrase"
     run.out.done(
         {"userId": user_id, "keysReplaced": compromised}, f"{what} of user {user_id} are replaced."
-    )
-
-
-def _check_another(session: "scbroker.ServerProvider", passphrase: str) -> None:
-    """Refuse the present passphrase as the new one: with it a thief would open the new KeyFile as well."""
-    try:
-        session.getKeyFile(passphrase).result()
-    except errors.CredentialsError:
-        return
-    raise errors.InvalidArgumentError(
-        "The new passphrase is the present one, with which a thief could fetch the new keys: choose "
-        "another one."
     )
 
 

@@ -10,9 +10,9 @@ import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, BinaryIO, Final
+from typing import Annotated, Any, BinaryIO, Final, NamedTuple
 
 import typer
 
@@ -24,7 +24,7 @@ from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
 from scbroker.cli.paths import Folder, translated
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
+from scbroker.cli.together import Job, Outcome, Together, do_each, jobs_of
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
 from scbroker.desk.people import counted
@@ -154,182 +154,203 @@ def save(
     if output == STREAM:
         _write_out(run, found)
         return
-    strangers = Strangers(run.session)
-    with _Target(output, recursive or len(found) > 1, how, strangers) as target:
-        _transfer(run, found, target, recursive=recursive, force=force, checksum=checksum)
+    path, file = Path(output or "."), None
+    if recursive or len(found) > 1 or path.is_dir() or str(output).endswith("/"):
+        with translated(path):
+            make_folder(path)
+    else:
+        file, path = PurePosixPath(path.name), path.parent
+    with Folder(path) as folder:
+        _Saving(run, folder, path, file, recursive, force, checksum, how).save(found)
 
 
-class _Target:
-    """The folder that files are written to, or the one file that `--output` names."""
-
-    def __init__(self, output: str | None, is_folder: bool, how: str, strangers: Strangers) -> None:
-        """Open the folder of `--output`, which is created if it does not exist."""
-        path = Path(output or ".")
-        self.how, self._strangers, self._file = how, strangers, None
-        if is_folder or path.is_dir() or str(output).endswith("/"):
-            with translated(path):
-                make_folder(path)
-        else:
-            self._file, path = PurePosixPath(path.name), path.parent
-        self.folder, self.given_folder = Folder(path), path
-
-    def __enter__(self) -> _Target:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.folder.close()
-
-    def path_of(self, container: scbroker.Container[Any], *, recursive: bool) -> PurePosixPath:
-        """Return the path for a content. Raises `InvalidArgumentError` if the name is missing or unsafe."""
-        if self._file is not None:
-            return self._file
-        name = name_of(container)
-        if name is None:
-            why = "'s header is damaged" if is_damaged(container) else " has no name"
-            raise errors.InvalidArgumentError(f"The container{why}: name a file with --output.")
-        try:
-            return self._strangers.path_of(container, name, alone=not recursive)
-        except errors.InvalidArgumentError as error:
-            raise errors.InvalidArgumentError(
-                f"{error.message} `{self.how} {container.id} --output FILE` names the file."
-            ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     """A container and the path of the file for its content."""
 
     container: scbroker.Container[Any]
     path: PurePosixPath
-    folder: Path
-    """The folder that `path` is in, as `--output` names it."""
 
     @property
     def name(self) -> str:
         return label_of(self.container)
 
-    def size_of(self) -> int:
-        return self.container.length or 0
 
-    def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
-        """Return the outcome of saving the content; `result` is its number of bytes, or the error."""
-        if isinstance(result, errors.BrokerError):
-            return Outcome(self.name, result)
-        row = {"name": name_of(self.container), "status": status, "id": self.container.id}
-        return Outcome(
-            self.name, {**row, "length": Size(result), "path": str(self.folder / self.path)}
-        )
+class _Saving(NamedTuple):
+    """Saves contents below a folder, or to the one `file` in it that `--output` names."""
 
+    run: Run
+    folder: Folder
+    given_folder: Path
+    """The folder as `--output` names it."""
+    file: PurePosixPath | None
+    recursive: bool
+    force: bool
+    checksum: bool
+    how: str
+    """The command that messages suggest."""
 
-def _transfer(
-    run: Run,
-    found: list[scbroker.Container[Any]],
-    target: _Target,
-    *,
-    recursive: bool,
-    force: bool,
-    checksum: bool,
-) -> None:
-    items: list[_Item] = []
-    unchanged: list[Outcome] = []
-    for item in _with_own_paths(run, found, target, recursive=recursive):
+    def save(self, found: list[scbroker.Container[Any]]) -> None:
+        """Save the contents, but for files that are there already."""
+        items: list[_Item] = []
+        unchanged: list[Outcome] = []
+        for item in self._with_own_paths(found):
+            try:
+                if self._is_there(item):
+                    length = item.container.length or 0
+                    unchanged.append(self._outcome(item, length, "unchanged"))
+                else:
+                    items.append(item)
+            except errors.BrokerError as error:
+                self.run.failed(item.name, error)
+        what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
+        size = sum(item.container.length or 0 for item in items)
+
+        def jobs(together: Together) -> Iterable[Job]:
+            batch, alone = partial(self._save_batch, together), partial(self._save, together)
+            return jobs_of(items, lambda item: item.container.length, _SMALL, batch, alone)
+
+        do_each(self.run, what, size, jobs, _COLUMNS, unchanged)
+
+    def _path_of(self, container: scbroker.Container[Any], strangers: Strangers) -> PurePosixPath:
+        """Return the path for a content. Raises `InvalidArgumentError` if the name is missing or unsafe."""
+        if self.file is not None:
+            return self.file
+        name = name_of(container)
+        if name is None:
+            why = "'s header is damaged" if is_damaged(container) else " has no name"
+            raise errors.InvalidArgumentError(f"The container{why}: name a file with --output.")
         try:
-            if _is_there(run, item, target.folder, force=force, checksum=checksum):
-                unchanged.append(item.outcome("unchanged", item.container.length or 0))
-            else:
-                items.append(item)
-        except errors.BrokerError as error:
-            run.failed(item.name, error)
-    what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
-    size = sum(map(_Item.size_of, items))
-
-    def jobs(together: Together, total: Total) -> Iterable[Job]:
-        receiving = _Receiving(run.session, target.folder, force, together, total)
-        return jobs_of(
-            items, lambda item: item.container.length, _SMALL, receiving.save_batch, receiving.save
-        )
-
-    do_each(run, what, size, jobs, _COLUMNS, unchanged)
-
-
-def _with_own_paths(
-    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool
-) -> Iterator[_Item]:
-    """Yield the containers with their paths, each path once.
-
-    Anybody can share a container with any name. So if several containers have the same path, or paths that
-    differ only in invisible characters, only the one that the user created and named is written (with
-    `recursive`, the newest of several that nobody else can have named); each of the others is an error. Paths
-    that differ only in case are all written if the folder distinguishes case.
-    """
-    user = run.session.getUserId().result()
-    paths: dict[str, list[_Item]] = {}
-    several: dict[str, list[_Item]] = {}
-    for container in found:
-        try:
-            path = target.path_of(container, recursive=recursive)
-            item = _Item(container, path, target.given_folder)
-            paths.setdefault(without_invisible(str(item.path)), []).append(item)
+            return strangers.path_of(container, name, alone=not self.recursive)
         except errors.InvalidArgumentError as error:
-            run.failed(label_of(container), error)
-    for items in paths.values():
-        own = [item for item in items if is_own(item.container, user)]
-        if (
-            recursive and len({each.path for each in own}) == 1
-        ):  # the whole names are equal: without `recursive`, only their last parts
-            left = run.names.without_twins(str(items[0].path), [each.container for each in own])
-            own = [each for each in own if each.container in left]
-            items = [each for each in items if not is_own(each.container, user) or each in own]
-        chosen = next((each for each in (items, own) if len(each) == 1), [])
-        for item in chosen:
-            several.setdefault(collision_key(str(item.path)), []).append(item)
-        for item in items:
-            if item not in chosen:
-                refused = errors.AlreadyExistsError(
-                    f"{len(items)} containers have this name: `{target.how} {item.container.id} "
-                    "--output FILE` gets this one."
-                )
-                run.failed(item.name, refused)
-    for items in several.values():
-        items.sort(key=lambda item: not is_own(item.container, user))
-        kept = target.folder.told_apart([item.path for item in items])
-        for item in items:
-            if item.path in kept:
-                yield item
+            raise errors.InvalidArgumentError(
+                f"{error.message} `{self.how} {container.id} --output FILE` names the file."
+            ) from None
+
+    def _with_own_paths(self, found: list[scbroker.Container[Any]]) -> Iterator[_Item]:
+        """Yield the containers with their paths, each path once.
+
+        Anybody can share a container with any name. So if several containers have the same path, or paths
+        that differ only in invisible characters, only the one that the user created and named is written
+        (with `recursive`, the newest of several that nobody else can have named); each of the others is an
+        error. Paths that differ only in case are all written if the folder distinguishes case.
+        """
+        run, user = self.run, self.run.session.getUserId().result()
+        strangers = Strangers(run.session)
+        paths: dict[str, list[_Item]] = {}
+        several: dict[str, list[_Item]] = {}
+
+        def refuse(item: _Item, why: str) -> None:
+            how = f"`{self.how} {item.container.id} --output FILE` gets this one"
+            run.failed(item.name, errors.AlreadyExistsError(f"{why}: {how}."))
+
+        for container in found:
+            try:
+                item = _Item(container, self._path_of(container, strangers))
+                paths.setdefault(without_invisible(str(item.path)), []).append(item)
+            except errors.InvalidArgumentError as error:
+                run.failed(label_of(container), error)
+        for items in paths.values():
+            own = [item for item in items if is_own(item.container, user)]
+            # With `recursive` the whole names are equal: otherwise only their last parts.
+            if self.recursive and len({each.path for each in own}) == 1:
+                left = run.names.without_twins(str(items[0].path), [each.container for each in own])
+                own = [each for each in own if each.container in left]
+                items = [each for each in items if not is_own(each.container, user) or each in own]
+            chosen = next((each for each in (items, own) if len(each) == 1), [])
+            for item in chosen:
+                several.setdefault(collision_key(str(item.path)), []).append(item)
+            for item in items:
+                if item not in chosen:
+                    refuse(item, f"{len(items)} containers have this name")
+        for items in several.values():
+            items.sort(key=lambda item: not is_own(item.container, user))
+            kept = self.folder.told_apart([item.path for item in items])
+            for item in items:
+                if item.path in kept:
+                    yield item
+                else:
+                    other = label_of(items[0].container)
+                    refuse(item, f"The folder takes this name for that of {other!r}")
+
+    def _is_there(self, item: _Item) -> bool:
+        """Return whether the file exists with the content's size and time, or by `checksum` with its bytes.
+
+        Raises `AlreadyExistsError` for a different file, unless `force` is set, which replaces it.
+        """
+        state = self.folder.status(item.path)
+        if state is None:
+            return False
+        path = str(self.folder.path / item.path)
+        if not stat.S_ISREG(state.st_mode):
+            raise errors.AlreadyExistsError(
+                f"{path!r} exists and is not a regular file: name another one with --output."
+            )
+        if self.force:
+            return False
+        if state.st_size == item.container.length:
+            if self.checksum:
+                with self.folder.open(item.path) as file:
+                    is_same = has_content(self.run, item.container, file)
             else:
-                refused = errors.AlreadyExistsError(
-                    f"The folder takes this name for that of {label_of(items[0].container)!r}: "
-                    f"`{target.how} {item.container.id} --output FILE` gets this one."
-                )
-                run.failed(item.name, refused)
-
-
-def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
-    """Return whether the file exists with the content's size and time, or, with `checksum`, with its bytes.
-
-    Raises `AlreadyExistsError` for a different file, unless `force` is set, which replaces it.
-    """
-    state = folder.status(item.path)
-    if state is None:
-        return False
-    path = str(folder.path / item.path)
-    if not stat.S_ISREG(state.st_mode):
+                is_same = is_same_time(time_of(state), modified_of(item.container))
+            if is_same:
+                return True
         raise errors.AlreadyExistsError(
-            f"{path!r} exists and is not a regular file: name another one with --output."
+            f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
         )
-    if force:
-        return False
-    if state.st_size == item.container.length:
-        if checksum:
-            with folder.open(item.path) as file:
-                is_same = has_content(run, item.container, file)
-        else:
-            is_same = is_same_time(time_of(state), modified_of(item.container))
-        if is_same:
-            return True
-    raise errors.AlreadyExistsError(
-        f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
-    )
+
+    def _save_batch(self, together: Together, items: Sequence[_Item]) -> list[Outcome]:
+        """Save small contents, which are read by one request."""
+        ids = [item.container.id for item in items]
+        results = together.wait(self.run.session.getContainers(ids, headers=False))
+        return [self._written(together, *each) for each in zip(items, results, strict=True)]
+
+    def _written(
+        self, together: Together, item: _Item, result: scbroker.Container[Any] | errors.BrokerError
+    ) -> Outcome:
+        if isinstance(result, errors.BrokerError):
+            return self._outcome(item, result)
+        if result.content is None:
+            return self._outcome(item, no_content(result))
+        try:
+            self.folder.write(result.content, item.path, **self._options(item))
+        except errors.BrokerError as error:
+            return self._outcome(item, error)
+        together.progress(item.path, len(result.content))
+        return self._outcome(item, len(result.content))
+
+    def _save(self, together: Together, item: _Item) -> list[Outcome]:
+        """Save a large content through a temporary file whose name lets the next run resume the download."""
+        container, temporary = item.container, self.folder.path / f"{OWN}-{item.container.id.hex}"
+        try:
+            progress = together.progress_of(item.path)
+            saving = self.run.session.saveContainerContent(
+                container.id, temporary, progress=progress
+            )
+            length = together.wait(saving)
+            if length is None:
+                return [self._outcome(item, no_content(container))]
+            self.folder.place(temporary, item.path, **self._options(item))
+        except errors.BrokerError as error:
+            return [self._outcome(item, error)]
+        finally:
+            temporary.unlink(missing_ok=True)
+        return [self._outcome(item, length)]
+
+    def _options(self, item: _Item) -> dict[str, Any]:
+        """Return how to put a file into place: what replaces another one is synced first."""
+        modified = modified_of(item.container)
+        return {"replace": self.force, "modified": modified, "sync": self.force}
+
+    def _outcome(
+        self, item: _Item, result: int | errors.BrokerError, status: str = "saved"
+    ) -> Outcome:
+        """Return the outcome of saving a content; `result` is its number of bytes, or the error."""
+        if isinstance(result, errors.BrokerError):
+            return Outcome(item.name, result)
+        row = {"name": name_of(item.container), "status": status, "id": item.container.id}
+        path = str(self.given_folder / item.path)
+        return Outcome(item.name, {**row, "length": Size(result), "path": path})
 
 
 def has_content(run: Run, container: scbroker.Container[Any], file: BinaryIO) -> bool:
@@ -337,69 +358,6 @@ def has_content(run: Run, container: scbroker.Container[Any], file: BinaryIO) ->
     with Together() as together:
         parts = pieces(run.session, container, together)
         return all(file.read(len(each)) == each for each in parts) and not file.read(1)
-
-
-class _Receiving:
-    """The transfer of contents to files."""
-
-    def __init__(
-        self,
-        session: scbroker.ServerProvider,
-        folder: Folder,
-        force: bool,
-        together: Together,
-        total: Total,
-    ) -> None:
-        self._session, self._folder, self._force = session, folder, force
-        self._together, self._total = together, total
-
-    def save_batch(self, items: Sequence[_Item]) -> list[Outcome]:
-        """Save small contents, which are read by one request."""
-        ids = [item.container.id for item in items]
-        results = self._together.wait(self._session.getContainers(ids, headers=False))
-        return [self._written(*each) for each in zip(items, results, strict=True)]
-
-    def _written(
-        self, item: _Item, result: scbroker.Container[Any] | errors.BrokerError
-    ) -> Outcome:
-        if isinstance(result, errors.BrokerError):
-            return item.outcome("saved", result)
-        if result.content is None:
-            return item.outcome("saved", no_content(result))
-        try:
-            self._folder.write(
-                result.content,
-                item.path,
-                replace=self._force,
-                modified=modified_of(item.container),
-                sync=self._force,
-            )
-        except errors.BrokerError as error:
-            return item.outcome("saved", error)
-        self._total.set(item.path, len(result.content))
-        return item.outcome("saved", len(result.content))
-
-    def save(self, item: _Item) -> list[Outcome]:
-        """Save a large content through a temporary file whose name lets the next run resume the download."""
-        container, temporary = item.container, self._folder.path / f"{OWN}-{item.container.id.hex}"
-        try:
-            progress = self._total.of(item.path)
-            saving = self._session.saveContainerContent(container.id, temporary, progress=progress)
-            length = self._together.wait(saving)
-            if length is None:
-                return [item.outcome("saved", no_content(container))]
-            self._folder.place(
-                temporary,
-                item.path,
-                replace=self._force,
-                modified=modified_of(container),
-                sync=self._force,
-            )
-        except errors.BrokerError as error:
-            return [item.outcome("saved", error)]
-        finally:
-            temporary.unlink(missing_ok=True)
-        return [item.outcome("saved", length)]
 
 
 def no_content(container: scbroker.Container[Any]) -> errors.BrokerError:
@@ -424,12 +382,13 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     # No progress bar on a terminal that shows the content: it would appear amid the text.
     bar = nullcontext(lambda _: None) if is_terminal else run.out.progress(what, size)
     with bar as show, Together() as together:
-        total = Total(show)
+        done = 0
         for container in containers:
             parts = pieces(run.session, container, together)
             for piece in plain_text(parts, label_of(container)) if is_terminal else parts:
                 sys.stdout.buffer.write(piece)
-                total.add(len(piece))
+                done += len(piece)
+                show(done)
             sys.stdout.buffer.flush()
 
 

@@ -78,11 +78,11 @@ def ls(
         bool, typer.Option("--shared", help="Only containers that others can access too.")
     ] = False,
     mine: Annotated[
-        bool, typer.Option("--mine", help="Only containers that you have created.")
-    ] = False,
-    others: Annotated[
-        bool, typer.Option("--others", help="Only containers that others have created.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--mine/--others", help="Only containers that you, or that others have created."
+        ),
+    ] = None,
     holders: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,12 +131,6 @@ def ls(
     Names are encrypted in the header. So the command reads the header of each container that is new or has
     changed since this device read it, and members with the permission ReceiveAccessEvents see that.
     """
-    if mine and others:
-        raise errors.InvalidArgumentError("--mine and --others exclude each other: pass one.")
-    if tree and (run.out.as_json or long or sort):
-        raise errors.InvalidArgumentError(
-            "--tree shows names alone: leave out --json, --long and --sort."
-        )
     named = frozenset(run.people.find_holder(each).id for each in holders or ())
     own = run.people.own_id
 
@@ -145,8 +139,7 @@ def ls(
         return (
             (all or not each.isOwnDocument)
             and (name is None or _is_below(name_of(each) or "", name))
-            and not (mine and each.createdBy != own)
-            and not (others and each.createdBy == own)
+            and mine in (None, each.createdBy == own)
             and not (shared and is_unshared)
             and named <= {level.userId for level in living(each)}
         )
@@ -165,17 +158,12 @@ def ls(
                 count += 1
                 yield each
         if name is not None and not count and not damaged:
-            if type or shared or mine or others or named:
-                raise errors.NotFoundError(
-                    f"No container named {name!r}, and none below it, fits the other options: leave some "
-                    "of them out."
-                )
             raise errors.NotFoundError(
-                f"You have no container named {name!r}, and none below it: `scbroker ls` lists your "
-                "containers."
+                f"You have no container named {name!r}, and none below it, that the options let through: "
+                "`scbroker ls` lists your containers."
             )
 
-    if tree:
+    if tree and not run.out.as_json:
         _print_tree(run, found())
     else:
         _print_list(run, found(), sort, long=long)
@@ -279,14 +267,11 @@ def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str]
     """
     if each.access is None:
         return None
-    own = (run.people.own_id, each.via)
+    own, is_short = (run.people.own_id, each.via), run.out.on_terminal and not all
     levels = sorted(each.access, key=lambda level: level.userId not in own)
-    if run.out.on_terminal and not all:
+    if is_short:
         levels = [level for level in levels if level.userId != each.via]
-    most = _NAMED_MEMBERS if run.out.on_terminal and not all else len(levels)
-    if len(levels) == most + 1:
-        most += 1  # show the last name instead of "1 more", which is no shorter
-    is_short = run.out.on_terminal and not all
+    most = _NAMED_MEMBERS if is_short else len(levels)
     names = [run.people.of_level(level, is_short=is_short) for level in levels[:most]]
     return names + ([f"{len(levels) - most} more"] if len(levels) > most else [])
 

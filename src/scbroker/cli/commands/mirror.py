@@ -77,7 +77,7 @@ def mirror(
         type=type,
         everyone=everyone,
     )
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     path = Path(folder)
     if not path.exists():
         with translated(path):
@@ -91,8 +91,3 @@ def mirror(
             mirroring.follow()
     if mirroring.status:
         raise typer.Exit(mirroring.status)
-
-
-def _interrupt(*_: object) -> None:
-    """Handle SIGTERM like Ctrl-C."""
-    raise KeyboardInterrupt

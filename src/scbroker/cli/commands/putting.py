@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import select
@@ -26,7 +25,7 @@ from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
 from scbroker.cli.people import Holder, holder_of, warning_of
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
+from scbroker.cli.together import Job, Outcome, Together, do_each, jobs_of
 from scbroker.desk.names import header_of, name_of
 from scbroker.desk.people import some
 from scbroker.desk.strangers import is_own
@@ -278,8 +277,8 @@ def _transfer(run: Run, work: Work) -> None:
     size = None if None in sizes else sum(each or 0 for each in sizes)
     what = f"{len(sent)} files" if len(sent) > 1 else "".join(file.name for file in sent)
 
-    def jobs(together: Together, total: Total) -> Iterable[Job]:
-        return Sending(run.session, work, together, total).jobs()
+    def jobs(together: Together) -> Iterable[Job]:
+        return Sending(run.session, work, together).jobs()
 
     unchanged = [_outcome(file, "unchanged", container) for file, container in work.unchanged]
     do_each(run, what, size, jobs, _COLUMNS, unchanged)
@@ -296,10 +295,8 @@ def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerE
 class Sending:
     """The transfer of the files of a command."""
 
-    def __init__(
-        self, session: scbroker.ServerProvider, work: Work, together: Together, total: Total
-    ) -> None:
-        self._session, self._work, self._together, self._total = session, work, together, total
+    def __init__(self, session: scbroker.ServerProvider, work: Work, together: Together) -> None:
+        self._session, self._work, self._together = session, work, together
 
     def jobs(self) -> Iterable[Job]:
         """Return the jobs that send everything: batches of small files, and the others one by one."""
@@ -309,35 +306,30 @@ class Sending:
         return itertools.chain(new, (partial(self._update, *each) for each in self._work.updates))
 
     def _create_batch(self, files: Sequence[File]) -> list[Outcome]:
-        new: dict[File, scbroker.NewContainer] = {}
-        failed: list[Outcome] = []
-        for file in files:
-            content: scbroker.ContentSource = self._content(file)
-            try:
-                if isinstance(content, Path):
-                    # Read it in this thread: given a path, the library would use a thread of its pool.
-                    content = read_small(content, _SMALL)
-            except errors.BrokerError as error:
-                failed.append(Outcome(file.name, error))
-            else:
-                new[file] = scbroker.NewContainer(
-                    content, file.header(), self._work.access, self._work.type
-                )
         try:
-            results = self._together.wait(self._session.createContainers(list(new.values())))
+            new = [
+                scbroker.NewContainer(
+                    # Read in this thread: given a path, the library would use a thread of its pool.
+                    read_small(file.path, _SMALL) if file.path else b"",
+                    file.header(),
+                    self._work.access,
+                    self._work.type,
+                )
+                for file in files
+            ]
+            results = self._together.wait(self._session.createContainers(new))
         except errors.InvalidArgumentError:  # one may be invalid: send each alone
-            return [*failed, *(outcome for file in new for outcome in self._create(file))]
-        for file in new:
-            self._total.set(file.name, file.size or 0)
-        stored = [_outcome(file, "stored", each) for file, each in zip(new, results, strict=True)]
-        return [*failed, *stored]
+            return [outcome for file in files for outcome in self._create(file)]
+        for file in files:
+            self._together.progress(file.name, file.size or 0)
+        return [_outcome(file, "stored", each) for file, each in zip(files, results, strict=True)]
 
     def _create(self, file: File) -> list[Outcome]:
         def create() -> scbroker.Metadata:
             return self._together.wait(
                 self._session.createContainer(
                     self._content(file), file.header(), self._work.access, self._work.type,
-                    progress=self._total.of(file.name),
+                    progress=self._together.progress_of(file.name),
                 )
             )  # fmt: skip
 
@@ -353,7 +345,7 @@ class Sending:
             written: scbroker.Metadata = self._together.wait(
                 self._session.updateContainerContent(
                     container.id, self._content(file), ifVersion=container.version,
-                    progress=self._total.of(file.name),
+                    progress=self._together.progress_of(file.name),
                 )
             )  # fmt: skip
             if name_of(container) is None:  # leave a header that another program wrote
@@ -385,9 +377,8 @@ def standard_input(together: Together) -> Iterator[bytes]:
             try:
                 piece = os.read(descriptor, _READ)
             except OSError as error:
-                why = "it is closed" if error.errno == errno.EBADF else error.strerror
                 raise errors.InvalidArgumentError(
-                    f"Standard input cannot be read: {why}."
+                    f"Standard input cannot be read: {error.strerror}."
                 ) from None
             if not piece:
                 return

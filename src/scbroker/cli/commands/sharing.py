@@ -121,7 +121,7 @@ def revoke(
     done = [
         each
         for each in _succeeded(run, ids, members, by_id)
-        if _version(by_id[each]) > found[each].version
+        if getattr(by_id[each], "version", 0) > found[each].version
     ]
     names = joined([each.name for each in members])
     if found and not done and not any(isinstance(each, errors.BrokerError) for each in results):
@@ -339,10 +339,6 @@ def _succeeded(
         else:
             done.append(container_id)
     return done
-
-
-def _version(result: object) -> int:
-    return result.version if isinstance(result, scbroker.SecuredContainer) else 0
 
 
 def _say_shared(

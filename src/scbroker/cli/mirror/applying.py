@@ -8,34 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 import msgspec
 
 from scbroker import errors
-from scbroker.cli.mirror.plan import (
-    PLANNED,
-    Fetch,
-    Forget,
-    Move,
-    Other,
-    Remote,
-    Remove,
-    Stamp,
-    beside,
-)
+from scbroker.cli.mirror.plan import PLANNED, Fetch, Forget, Move, Other, Remote, Remove, Stamp
 from scbroker.cli.mirror.state import State
 from scbroker.cli.paths import Folder
 
 _PIECE: Final = 2**20
-_CHOICES: Final = 3
-"""Similar paths to try if a file was put at the planned one after the plan was made."""
 
 
 class Change(NamedTuple):
@@ -56,8 +43,6 @@ class Applying:
         self, folder: Folder, state: State, tell: Callable[[Change], None], *, exact: bool = False
     ) -> None:
         self._folder, self._state, self._tell, self._exact = folder, state, tell, exact
-        self._elsewhere: dict[uuid.UUID, PurePosixPath] = {}
-        """By container id, where a file was moved to because its planned path was taken meanwhile."""
 
     def look(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
         """Return which recorded content a file has: by size and time, or by hash if the time differs."""
@@ -82,62 +67,52 @@ class Applying:
         self._state.put(step.path, ())
 
     def move(self, step: Move) -> None:
-        """Rename a file; if the new name is taken, choose a similar free one."""
-        seen = self.look(step.path, self._state.files.get(step.path, ()))
+        """Rename a file. Raises `AlreadyExistsError` if another file has taken the new name meanwhile."""
+        seen, target = self.look(step.path, self._state.files.get(step.path, ())), step.target
         if not isinstance(seen, Stamp):
             return  # changed since the plan was made: the next comparison decides
-        for target in _choices(step.target, step.remote):
-            before = self._state.files.get(target, ())
-            planned = msgspec.structs.replace(seen, modified=PLANNED)
-            self._state.put(target, (*before, planned)[-2:])
-            self._state.sync()
-            try:
-                self._folder.move(step.path, target)
-            except errors.AlreadyExistsError:
-                self._state.put(target, before)
-                continue
-            except errors.BrokerError:
-                self._state.put(target, before)
-                raise
-            self._state.put(target, (seen,))
-            self._state.put(step.path, ())
-            self._folder.remove_empty(step.path.parent)
-            if target != step.target:
-                self._elsewhere[step.remote.id] = target
-            self._tell(Change("renamed", target, step.remote.id, seen.version, step.path))
-            return
-        raise errors.AlreadyExistsError(f"{str(step.target)!r} exists already: remove it.")
+        before = self._state.files.get(target, ())
+        planned = msgspec.structs.replace(seen, modified=PLANNED)
+        self._state.put(target, (*before, planned)[-2:])
+        self._state.sync()
+        try:
+            self._folder.move(step.path, target)
+        except errors.BrokerError:
+            self._state.put(target, before)
+            raise
+        self._state.put(target, (seen,))
+        self._state.put(step.path, ())
+        self._folder.remove_empty(step.path.parent)
+        self._tell(Change("renamed", target, step.remote.id, seen.version, step.path))
 
     def place(
         self, fetches: list[tuple[Fetch, Path, int]]
     ) -> list[tuple[Fetch, errors.BrokerError]]:
         """Move downloaded contents to their paths; return the failures. Each comes with its file and version.
 
-        A file in the way stays, and the content goes beside it.
+        A file that has come into the way since the plan was made stays, and is a failure: the next comparison
+        puts the content beside it.
         """
         failed, started = [], []
         for fetch, source, version in fetches:
             try:
-                found = self._start(fetch, source, version)
-                if found is not None:
-                    started.append((fetch, source, *found))
+                if (stamp := self._start(fetch, source, version)) is not None:
+                    started.append((fetch, source, stamp))
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         try:
             self._state.sync()
         except errors.BrokerError as error:
             return [*failed, *((fetch, error) for fetch, *_ in started)]
-        for fetch, source, target, stamp in started:
+        for fetch, source, stamp in started:
             try:
-                self._finish(fetch.remote, source, target, stamp)
+                self._finish(fetch.remote, source, fetch.path, stamp)
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         return failed
 
-    def _start(
-        self, fetch: Fetch, source: Path, version: int
-    ) -> tuple[PurePosixPath, Stamp] | None:
-        """Choose a path and record the content for it; None if a file with the content exists already."""
+    def _start(self, fetch: Fetch, source: Path, version: int) -> Stamp | None:
+        """Record the content for its path; None if a file with the content exists already."""
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
         changed = fetch.remote.changed if version == fetch.remote.version else 0
@@ -146,20 +121,18 @@ class Applying:
             # The file has this content already. It is somebody else's, or the record was lost.
             self._adopt(fetch.rival, stamp, found=True)
             return None
-        path = self._elsewhere.pop(fetch.remote.id, fetch.path)
-        for target in _choices(path, fetch.remote):
-            stamps = self._state.files.get(target, ())
-            seen = self._look(target, stamps, exact=True)
-            if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
-                if seen.digest == digest:
-                    self._adopt(target, stamp, found=False)
-                    return None
-                self._state.put(target, (seen, stamp))
-                return target, stamp
-            if seen is Other.Missing and not stamps:
-                self._state.put(target, (stamp,))
-                return target, stamp
-        raise errors.AlreadyExistsError(f"{str(fetch.path)!r} exists already: remove it.")
+        stamps = self._state.files.get(fetch.path, ())
+        seen = self._look(fetch.path, stamps, exact=True)
+        if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
+            if seen.digest == digest:
+                self._adopt(fetch.path, stamp, found=False)
+                return None
+            self._state.put(fetch.path, (seen, stamp))
+        elif seen is Other.Missing and not stamps:
+            self._state.put(fetch.path, (stamp,))
+        else:
+            raise errors.AlreadyExistsError(f"{str(fetch.path)!r} exists already.")
+        return stamp
 
     def _finish(self, remote: Remote, source: Path, target: PurePosixPath, stamp: Stamp) -> None:
         is_update = len(self._state.files[target]) > 1
@@ -217,11 +190,6 @@ class Applying:
             if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
                 return digest
         return None
-
-
-def _choices(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-    """Yield the path, then a few similar ones to use if it is taken."""
-    return itertools.chain([path], itertools.islice(beside(path, remote), _CHOICES))
 
 
 def _digest(descriptor: int) -> bytes:

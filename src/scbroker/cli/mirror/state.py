@@ -37,7 +37,7 @@ _SPARE: Final = 10_000
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The state of a mirror's folder: its user, its broker and its containers."""
+    """The user of a mirror's folder, its broker and its containers."""
 
     format: Literal[1] = 1
     user: uuid.UUID
@@ -45,6 +45,12 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     name: str
     type: str | None
     everyone: bool
+
+    def __str__(self) -> str:
+        names = f"all below {self.name!r}" if self.name else "all"
+        types = "" if self.type is None else f" of type {self.type!r}"
+        everyone = ", also those of strangers," if self.everyone else ""
+        return f"{names}{types}{everyone} of user {self.user} at {self.broker}"
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,8 +178,8 @@ class State:
                 found = msgspec.json.decode(file.readline(), type=Selection)
                 if found != self._selection:
                     raise errors.InvalidArgumentError(
-                        f"{str(folder)!r} mirrors other containers: {_described(found)}. Choose another "
-                        f"folder, or {remove}."
+                        f"{str(folder)!r} mirrors other containers ({found}): choose another folder, or "
+                        f"{remove}."
                     )
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -219,10 +225,3 @@ def _write(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _described(selection: Selection) -> str:
-    names = f"all below {selection.name!r}" if selection.name else "all"
-    types = "" if selection.type is None else f" of type {selection.type!r}"
-    everyone = ", also those of strangers," if selection.everyone else ""
-    return f"{names}{types}{everyone} of user {selection.user} at {selection.broker}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -30,7 +29,7 @@ from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
 from scbroker.desk.names import name_of
 from scbroker.desk.paths import relative_path
-from scbroker.desk.people import People, Somebody, modifier_is_member, some
+from scbroker.desk.people import People, modifier_is_member, some
 from scbroker.vocabulary import ContainerAccessLevel
 
 _EXCERPT: Final = 32
@@ -88,23 +87,20 @@ async def _delete(request: Request) -> Response:
         await provider_of(request).deleteContainer(container.id)
         return done(request, f"{shown_name(container)!r} is deleted.", HOME)
     others = (await people_of(request)).others(container)
+    if others is None:
+        also = "Members whom you cannot see lose it too."
+    elif others:
+        also = f"Others lose it too: {some(map(in_text, others))}."
+    else:
+        also = "Nobody else has access to it."
     return ask(
         request,
         f"Delete {shown_name(container)}?",
-        [_also_lost_by(others), "It cannot be undone."],
+        [also, "It cannot be undone."],
         "Delete for everybody",
         path_of(container.id),
         is_dangerous=True,
     )
-
-
-def _also_lost_by(others: Sequence[Somebody] | None) -> str:
-    """Return a sentence about the other people who lose a deleted container."""
-    if others is None:
-        return "Members whom you cannot see lose it too."
-    if not others:
-        return "Nobody else has access to it."
-    return f"Others lose it too: {some(map(in_text, others))}."
 
 
 async def _broker(request: Request) -> Response:

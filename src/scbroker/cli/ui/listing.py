@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import re
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,7 @@ from scbroker.desk.names import Entry, all_containers, name_of
 from scbroker.desk.people import People, Somebody
 
 _PAGE: Final = 48
-_DIGITS: Final = 6
+_PAGE_NUMBER: Final = re.compile("[1-9][0-9]{0,5}")
 _LONGEST: Final = 200
 _THUMBNAIL_BYTES: Final = 4_194_304
 _OPTIONS: Final = 100
@@ -58,19 +59,18 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Wanted:
-        """Read a query. Raises `InvalidArgumentError` for a value that no link or form of the page has."""
-        sort, show, page = (
-            query.get(name, default)
-            for name, default in (("sort", "name"), ("show", "list"), ("page", "1"))
+        """Read a query; a value that no link or form of the page has counts as left out."""
+        q, type, person, sort, show, page = (
+            query.get(name, "").strip()[:_LONGEST] for name in cls._fields
         )
-        if sort not in _SORTS or show not in ("list", "gallery"):
-            raise errors.InvalidArgumentError("The list has no such order: use its links.")
-        if not (page.isascii() and page.isdigit() and 0 < len(page) <= _DIGITS and int(page)):
-            raise errors.InvalidArgumentError(f"page must be a number from 1 on, not {page!r:.40}.")
-        q, type, person = (
-            query.get(name, "").strip()[:_LONGEST] for name in ("q", "type", "person")
+        return cls(
+            q,
+            type,
+            person,
+            sort if sort in _SORTS else "name",
+            show if show == "gallery" else "list",
+            int(page) if _PAGE_NUMBER.fullmatch(page) else 1,
         )
-        return cls(q, type, person, sort, show, int(page))
 
     @property
     def is_narrowed(self) -> bool:

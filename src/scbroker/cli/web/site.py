@@ -10,6 +10,7 @@ import mimetypes
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
+from types import UnionType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -38,17 +39,14 @@ _FORM_HEADER: Final = "x-page-form"
 _MAX_FORM: Final = 8192
 _MAX_FIELDS: Final = 16
 _FAILED: Final = "This did not work"
-_FAULTS: Final[tuple[tuple[type[errors.BrokerError], int, str], ...]] = (
+_FAULTS: Final[tuple[tuple[type[errors.BrokerError] | UnionType, int, str], ...]] = (
     (errors.InvalidArgumentError, 400, _FAILED),
     (errors.NotFoundError, 404, "Not found"),
     (errors.DeletedError, 410, "Deleted"),
     (errors.NotAuthenticatedError, 403, "Log in again"),
-    (errors.CredentialsError, 403, _FAILED),
-    (errors.SuspendedError, 403, _FAILED),
-    (errors.ApiKeyError, 403, _FAILED),
+    (errors.CredentialsError | errors.SuspendedError | errors.ApiKeyError, 403, _FAILED),
     (errors.PermissionDeniedError, 403, "Not permitted"),
-    (errors.AlreadyExistsError, 409, _FAILED),
-    (errors.ConflictError, 409, _FAILED),
+    (errors.AlreadyExistsError | errors.ConflictError, 409, _FAILED),
     (errors.TooLargeError, 413, "Too large"),
     (errors.QuotaExceededError, 507, "No space is left"),
     (errors.BrokerUnavailableError, 503, "The broker does not answer"),

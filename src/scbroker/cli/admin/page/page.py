@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import http.client
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -26,8 +27,8 @@ from scbroker.server.admin.stores import Stores
 _ENTRIES: Final = 200
 _SECONDS: Final = 5.0
 _COUNT: Final = 50
-_DIGITS: Final = 9
-"""Maximum number of digits of the parameter `after`: how many users the earlier pages show."""
+_AFTER: Final = re.compile("[0-9]{1,9}")
+"""The parameter `after`: how many users the earlier pages show."""
 _ACTS: Final = 20
 _Quotas = dict[usage.Resource, int | None]
 _NAVIGATION: Final = {
@@ -86,7 +87,9 @@ def _state_of(url: str) -> str:
 
 async def _users(request: Request) -> Response:
     stores, query = _stores(request), request.query_params
-    order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
+    order = query.get("order", "")
+    order = users.Order(order if order in [*users.Order] else users.Order.Bytes)
+    after = int(number[0]) if (number := _AFTER.fullmatch(query.get("after", ""))) else 0
     beginning = query.get("id", "").strip()
     found, total, default = await stores.database.read(
         lambda c: (
@@ -163,20 +166,6 @@ async def _find(request: Request) -> users.User:
 
 def _path_of(user: users.User) -> str:
     return f"/users/{user.id}"
-
-
-def _order(text: str) -> users.Order:
-    if text not in ("", *users.Order):
-        raise errors.InvalidArgumentError(
-            f"The list has no order {text!r:.40}: choose one of {', '.join(users.Order)}."
-        )
-    return users.Order(text or users.Order.Bytes)
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise errors.InvalidArgumentError(f"after must be a number of users, not {text!r:.40}.")
-    return int(text)
 
 
 def _quotas(given: Mapping[str, str]) -> _Quotas:
