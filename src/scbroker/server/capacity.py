@@ -159,13 +159,18 @@ class Gate:
 
     @contextlib.contextmanager
     def following(self, kind: Kind) -> Iterator[None]:
-        """Do not count a request as present while it waits for an event; `followers` counts it."""
+        """Do not count a request as present while it waits for an event; `followers` counts it.
+
+        The log counts the block's time as idle: it does not make the request slow.
+        """
         self._present[kind] -= 1
+        started = time.perf_counter()
         try:
-            with logs.idling():
-                yield
+            yield
         finally:
             self._present[kind] += 1
+            if (entry := logs.current()) is not None:
+                entry.idle += time.perf_counter() - started
 
     def count_load(self) -> None:
         """Set the metrics of what the process works on now."""

@@ -202,19 +202,6 @@ def current() -> Entry | None:
     return _current.get()
 
 
-class idling:  # noqa: N801 - used as a function
-    """Count the block's time as waiting for the client, which does not make the present request slow."""
-
-    __slots__ = ("_started",)
-
-    def __enter__(self) -> None:
-        self._started = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        if (entry := current()) is not None:
-            entry.idle += time.perf_counter() - self._started
-
-
 class measured:  # noqa: N801 - used as a function
     """Time a block that asks the database or the object store, for the log, the metrics and the trace."""
 

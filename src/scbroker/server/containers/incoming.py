@@ -118,11 +118,11 @@ class Stored:
     in_force: judge.InForce
 
 
+@refusing()
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
     """Parse the record of a request; it must be the one that the path names, if the path names one."""
     signed = message.record.signed
-    with refusing():
-        known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
+    known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
     record = known.record
     if call.path and (record.containerId, record.version) != (call.container_id, call.version):
         raise errors.InvalidArgumentError(
@@ -153,8 +153,7 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
         # A group's type is checked once the container has been read, which shows whether it may have one.
         if not roster.is_group_type(text):
-            with refusing():
-                grammar.check_type(text)
+            grammar.check_type(text)
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
             raise errors.RejectedError("The type does not match the hash in the record.")
@@ -173,8 +172,7 @@ def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
     found: dict[bytes, SaltedMember] = {}
     last = b""
     for item in message.roster.leaves:
-        with refusing():
-            name = roster.parse_member(item.member).fingerprint
+        name = roster.parse_member(item.member).fingerprint
         if name <= last:
             raise errors.InvalidArgumentError("leaves is not in strictly ascending order.")
         found[name], last = item.salted, name

@@ -310,24 +310,22 @@ def _has_new_part(incoming: Incoming, stored: Stored) -> bool:
     return not _part_ids(incoming.record) <= _part_ids(stored.head.record)
 
 
+@refusing()
 def _judge(
     incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
 ) -> judge.InForce:
     """Return the state that the record puts in force; raise the error that refuses it."""
     access = incoming.access
-    with refusing():
-        if stored is not None:
-            after = judge.judge_next(
-                incoming.known, stored.in_force, access, stored.head, moment, acting
-            )
-        elif access is not None:
-            after = judge.judge_first(incoming.known, access, moment)
-        else:
-            raise errors.IntegrityError("A first record needs an access list (rule 1).")
-        if incoming.has_group_type:
-            raise errors.IntegrityError(
-                "This container is not a group's: it cannot have such a type."
-            )
+    if stored is not None:
+        after = judge.judge_next(
+            incoming.known, stored.in_force, access, stored.head, moment, acting
+        )
+    elif access is not None:
+        after = judge.judge_first(incoming.known, access, moment)
+    else:
+        raise errors.RejectedError("A first record needs an access list (rule 1).")
+    if incoming.has_group_type:
+        raise errors.RejectedError("This container is not a group's: it cannot have such a type.")
     _check_own_type(incoming, stored)
     return after
 
@@ -520,6 +518,7 @@ def _store_members(
     new.add(ADD_MEMBERS, rows)
 
 
+@refusing()
 def _store_parts(
     tx: Transaction,
     incoming: Incoming,
@@ -562,8 +561,7 @@ def _inline_row(
             f"A new header, or a content of up to {MAX_INLINE} bytes, must be sent with its record."
         )
     hashes = sha256(sealed)
-    with refusing():
-        check_sealed(part, len(sealed), hashes)
+    check_sealed(part, len(sealed), hashes)
     return {
         "part_id": part.partId,
         "container_id": incoming.container_id,
@@ -599,8 +597,7 @@ def _take_over(connection: Connection, incoming: Incoming, part: Part, charges: 
         raise errors.RejectedError("A chunk before the last one has fewer than eight segments.")
     hashes = b"".join(chunk.hashes for chunk in chunks)
     size = sum(chunk.size for chunk in chunks)
-    with refusing():
-        check_sealed(part, size, hashes)
+    check_sealed(part, size, hashes)
     commit = {"part": part.partId, "all_hashes": hashes, "size": size}
     connection.execute(COMMIT_PART, commit)
     charges.add(row.user_id, size=size - row.received)
