@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 import aiohttp
 
-from scbroker.client.calls.io_thread import _new_loop
+from scbroker.client.calls.tasks import _new_loop
 from scbroker.crypto.seal import (
     KEY_SIZE,
     DecryptionKey,

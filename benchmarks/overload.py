@@ -20,7 +20,7 @@ from benchmarks.offering import Crowd, Request, Requests, Tally
 from benchmarks.result import Result, amount, rate
 from benchmarks.small import CONTENT, HEADER, device, processor_seconds
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.calls.io_thread import _new_loop
+from scbroker.client.calls.tasks import _new_loop
 from scbroker.client.http import requests
 from tests.kit.brokers import BrokerProcess
 

@@ -30,10 +30,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, Unpack, overload, runtime_checkable
 from scbroker.cards import ContactCard
-from scbroker.client.calls.io_thread import Promise
+from scbroker.client.calls.tasks import Promise
 from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.stream import EventHandlers, Stream
-from scbroker.client.parts.content import Progress
+from scbroker.client.arguments import Progress
 from scbroker.types import AccessChange, Link, NewContainer
 from scbroker.vocabulary import (
     AccessLevel, ContainerAccessLevel, ContainerEventType, GroupManager, GroupRef, HolderRef, KeyType,

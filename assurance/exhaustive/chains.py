@@ -20,7 +20,7 @@ from assurance.exhaustive import acts
 from assurance.exhaustive.acts import Act, Alphabet, Rights, World
 from scbroker.errors import BrokerError
 from scbroker.records import judge
-from scbroker.records.canonical import container_id_of, encode_object, group_name_of
+from scbroker.records.canonical import container_id_of, encode_object, encode_value, group_name_of
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
@@ -29,7 +29,6 @@ from scbroker.records.container_record import (
     Link,
     Part,
     SaltedEntry,
-    encode_entry,
     list_hash,
     record_hash,
 )
@@ -71,7 +70,7 @@ def list_of(rights: Rights) -> AccessList:
         if right is not None
     ]
     entries.sort(key=lambda entry: entry.fingerprint)
-    return AccessList.whole([SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries])
+    return AccessList.whole([SaltedEntry(bytes(32), encode_value(entry)) for entry in entries])
 
 
 def created(act: Act) -> tuple[ContainerRecord, AccessList]:

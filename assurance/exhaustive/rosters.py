@@ -32,7 +32,6 @@ from scbroker.records.container_record import (
     Link,
     SaltedEntry,
     Via,
-    encode_entry,
     list_hash,
     record_hash,
     type_hash,
@@ -208,7 +207,7 @@ def managers_list(managers: Managers, **changes: Any) -> AccessList:
         for user, rank in enumerate(managers)
         if rank
     ]
-    return AccessList.whole([SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries])
+    return AccessList.whole([SaltedEntry(bytes(32), encode_value(entry)) for entry in entries])
 
 
 def leaf(member: Member) -> SaltedMember:
@@ -439,7 +438,7 @@ def _lies_of_served() -> dict[str, Callable[[Proposal], Proposal | None]]:
 
 def _hidden(access: AccessList) -> AccessList:
     [*shown] = access.entries.values()
-    salted = [(n, SaltedEntry(bytes(32), encode_entry(each))) for n, each in enumerate(shown)]
+    salted = [(n, SaltedEntry(bytes(32), encode_value(each))) for n, each in enumerate(shown)]
     return AccessList.disclosed(access.entryHashes, salted[1:])
 
 

@@ -22,13 +22,12 @@ from assurance.exhaustive.chains import BOX, LATE, NAMES, Count, History, begun,
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.errors import BrokerError, IntegrityError
 from scbroker.records import judge
-from scbroker.records.canonical import encode_object
+from scbroker.records.canonical import encode_object, encode_value
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
     SaltedEntry,
     bare_body,
-    encode_entry,
     parse_either,
     record_hash,
 )
@@ -135,7 +134,7 @@ def judged(
 
 def disclosed(rights: acts.Rights, names: Collection[bytes]) -> ListView:
     entries = list_of(rights).entries
-    salted = [SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries.values()]
+    salted = [SaltedEntry(bytes(32), encode_value(entry)) for entry in entries.values()]
     return ListView.of(salted, [n for n, name in enumerate(entries) if name in names])
 
 

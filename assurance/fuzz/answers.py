@@ -25,8 +25,8 @@ from assurance.fuzz.target import Target, kept
 from scbroker import errors
 from scbroker.client import events
 from scbroker.client.containers.change import decode_header, encode_header
-from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.requests import Requests
+from scbroker.client.http.transport import Endpoint
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.wire.codec import encode

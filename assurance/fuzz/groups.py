@@ -17,8 +17,8 @@ from assurance.fuzz.served import HASHES, LINKS, SIGNATURES, row_of, salted
 from assurance.fuzz.stage import author_of, independent, mark_of, marked_signatures, public_key_of
 from assurance.fuzz.target import feed, kept
 from scbroker import errors
-from scbroker.client.core import group_judging
-from scbroker.client.core.group_judging import Basis
+from scbroker.client.core import group_records
+from scbroker.client.core.group_records import Basis
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import IntegrityError
 from scbroker.records import group, roster
@@ -260,15 +260,15 @@ def _group(data: bytes) -> None:
     match document["mark"]:
         case [int() as version, bytes() as digest] if type(version) is int and version > 0:
             mark = msgspec.structs.replace(
-                group_judging.mark_of(chain), version=version, hash=digest
+                group_records.mark_of(chain), version=version, hash=digest
             )
             Basis(team().group.box.id, None, mark, None).check_end(chain, view.last)
-            group_judging.check_follows(chain, mark)
+            group_records.check_follows(chain, mark)
     assert view.membership is not None
-    members = group_judging.judge_members(chain, view.membership.leaves)
+    members = group_records.judge_members(chain, view.membership.leaves)
     group.check_keys(members, keys)
     departures = view.membership.departures
-    left = group_judging.judge_departures(departures, chain, members, keys, now)
+    left = group_records.judge_departures(departures, chain, members, keys, now)
     # The second implementation makes the checks again, and finds the same.
     judge = Judge(now, other_chains())
     again = independent(group_views.read, judge, _message(document, found.fixups, signed=False))

@@ -14,11 +14,10 @@ from assurance.fuzz.target import Target, kept
 from assurance.fuzz.variations import messagepack_target
 from scbroker.errors import IntegrityError
 from scbroker.records.batch import MAX_SIGNATURE, BatchSignature, root_of_path
-from scbroker.records.canonical import decode_object, encode_object
+from scbroker.records.canonical import decode_object, encode_object, encode_value
 from scbroker.records.container_record import (
     AccessList,
     SaltedEntry,
-    encode_entry,
     parse_entry,
     parse_record,
     record_hash,
@@ -93,7 +92,7 @@ def _access_list(data: bytes) -> None:
     kept(access.entryHashes == other.entry_hashes, "other hashes")
     kept(list(access.entries) == list(other.entries), "other users")
     kept(access.complete == other.complete, "a wrong claim to be complete")
-    entries = [encode_entry(entry) for entry in access.entries.values()]
+    entries = [encode_value(entry) for entry in access.entries.values()]
     kept(entries == [item.entry for item in shown], "other entries")
 
 
@@ -138,7 +137,7 @@ TARGETS: Final = (
             lambda: [made.signed.body for made in stage().story]),
     parsed("key-record", lambda body: parse_key_record(Signed(body, b"")), encode_object,
             key_records.parse, lambda: [signed.body for signed in cast()["erin"].records]),
-    parsed("entry", parse_entry, encode_entry, access_lists.parse_entry, _entries),
+    parsed("entry", parse_entry, encode_value, access_lists.parse_entry, _entries),
     messagepack_target("batch-signature", _batch_signature, (IntegrityError,), _batch_signatures),
     parsed("departure", parse_departure, encode_object, departures.parse,
             lambda: [bytes.fromhex(item["body"]) for item in vectors("departures", "valid")[:6]]),

@@ -15,8 +15,8 @@ from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
 from assurance.fuzz.target import feed
-from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.requests import Requests
+from scbroker.client.http.transport import Endpoint
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.canonical import container_id_of

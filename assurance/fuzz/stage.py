@@ -15,7 +15,7 @@ import pytest
 
 from assurance.fuzz.target import BrokenError
 from scbroker import keys
-from scbroker.client.calls.io_thread import IOThread
+from scbroker.client.calls.tasks import IOThread
 from scbroker.client.containers import fetching
 from scbroker.client.users import directory
 from scbroker.crypto import verify

@@ -11,7 +11,7 @@ from assurance.fuzz import variations as v
 from assurance.fuzz.stage import independent
 from assurance.fuzz.target import Target, kept
 from scbroker.cards import PREFIX, ContactCard
-from scbroker.client.people.link_url import LinkUrl, encode_base64
+from scbroker.client.people.links import LinkUrl, encode_base64
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import InvalidArgumentError, UnsupportedVersionError
 from tests.independent import contact_cards, links

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.cached_provider import CachedProvider as CachedProvider
-    from scbroker.client.calls.io_thread import Promise as Promise
     from scbroker.client.calls.operation import mainQueue as mainQueue
     from scbroker.client.calls.stream import Stream as Stream
+    from scbroker.client.calls.tasks import Promise as Promise
     from scbroker.client.contacts import Contacts as Contacts
     from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.link_provider import LinkProvider as LinkProvider
@@ -99,7 +99,7 @@ _HOME = {
     "MemberRole": "vocabulary",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
-    "Promise": "client.calls.io_thread",
+    "Promise": "client.calls.tasks",
     "PublicKey": "types",
     "SealedKeys": "client.users.session_store",
     "SecuredContainer": "types",

@@ -6,6 +6,7 @@ of OpenTelemetry is imported, and a span costs one lookup. No span has a secret,
 container or user.
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -139,14 +140,11 @@ def _propagator() -> Any:
     return TraceContextTextMapPropagator()
 
 
-class _NoSpan:
+class _NoSpan(contextlib.nullcontext["_NoSpan"]):
     """A span that does nothing, for a program without OpenTelemetry."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def __init__(self) -> None:
+        super().__init__(self)
 
     def end(self, status: int, request_id: str | None, route: str = "") -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers.change import own_nonce
 from scbroker.client.people import own_document
 from tests.kit.brokers import BrokerProcess

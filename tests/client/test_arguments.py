@@ -59,7 +59,7 @@ def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
     hint: Any, value: object, message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        arguments.check_of(hint)("it", value)
+        check_of(hint)("it", value)
     assert str(caught.value).startswith(message)
 
 
@@ -76,15 +76,20 @@ def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
         (Kind, "Encryption", KeyType.Encryption),
         (EventTypes, "Deleted", [ContainerEventType.Deleted]),
         (LocalPath, Path("x"), Path("x")),
-        (object, None, None),
     ],
 )
 def test_a_value_of_the_type_is_taken_and_what_the_caller_could_change_is_copied(
     hint: Any, value: object, copy: object
 ) -> None:
-    found = arguments.check_of(hint)("it", value)
+    found = check_of(hint)("it", value)
     assert found == copy
     assert type(found) is type(copy)
+
+
+def check_of(hint: Any) -> arguments.Check:
+    check = arguments.check_of(hint)
+    assert check is not None
+    return check
 
 
 def test_the_first_wrong_argument_is_named_before_a_missing_session() -> None:

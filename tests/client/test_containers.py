@@ -153,7 +153,7 @@ def container_key(provider: ServerProvider, container: uuid.UUID) -> bytes:
 
 def governing_body(provider: ServerProvider, container: uuid.UUID) -> bytes:
     """The last governing record's bytes."""
-    from scbroker.client.calls.io_thread import io_thread
+    from scbroker.client.calls.tasks import io_thread
     from scbroker.wire.containers import ContainerView
 
     session: Any = provider._current

@@ -17,7 +17,7 @@ from scbroker import (
     openLink,
 )
 from scbroker.client.link_provider import READING
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.links import LinkUrl
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
 from tests.client.people.test_links import box_of, made, opened

@@ -25,7 +25,7 @@ import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, Promise, ServerProvider
 from scbroker import keys as keys_module
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core import sealing
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import DecryptionKey, SigningKey

@@ -82,7 +82,7 @@ def test_what_was_made_before_a_fork_is_refused_in_the_child_and_a_new_provider_
         """
         import asyncio, gc, os, sys, warnings
         from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider, Stream
-        from scbroker.client.calls.io_thread import io_thread
+        from scbroker.client.calls.tasks import io_thread
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
 
         def new():

@@ -21,7 +21,7 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from scbroker.client.cache import offline
+from scbroker.client.cache import copies
 from scbroker.client.cache.copies import Copy
 from scbroker.client.http import requests
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
@@ -393,7 +393,7 @@ def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
     cache.getContainer(made).result(PATIENCE)
     away(fresh_broker, cache)
     assert cache.getContainer(made).result(PATIENCE).content == b"content"
-    monkeypatch.setattr(offline, "now", lambda: int(end.timestamp() * 1e6) + 1)
+    monkeypatch.setattr(copies, "now", lambda: int(end.timestamp() * 1e6) + 1)
     refusal(cache.getContainer(made), BrokerError.notFoundError, "Your access ended")
 
 

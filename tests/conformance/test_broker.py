@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from scbroker import BrokerError
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.conformance import stories
 from scbroker.conformance.broker import CHAPTERS, probe
 from scbroker.conformance.faults import every_operation

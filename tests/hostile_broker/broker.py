@@ -25,9 +25,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider, TrustStore
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.endpoint import checked_endpoint
-from scbroker.client.http.transport import Body, Response, mounted, transport_to
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.http.transport import Body, Response, checked_endpoint, mounted, transport_to
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message

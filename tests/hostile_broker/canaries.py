@@ -41,9 +41,9 @@ from scbroker import (
     openLink,
 )
 from scbroker import keys as keys_module
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core import sealing
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.links import LinkUrl
 from scbroker.crypto import seal
 from scbroker.keys import PassphraseKeys
 from scbroker.records.container_record import parse_record

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
+from scbroker.records.canonical import encode_value
 from scbroker.records.container_record import (
     Entry,
     Governing,
     Part,
     Role,
     SaltedEntry,
-    encode_entry,
     list_hash,
     parse_entry,
     parse_record,
@@ -55,7 +55,7 @@ def with_list(view: ContainerView, change: Callable[[ListView], ListView]) -> Co
 def relisted(entries: Sequence[Entry]) -> ListView:
     """Return a list of these entries, its hashes made to fit."""
     salted = [
-        SaltedEntry(bytes(32), encode_entry(entry))
+        SaltedEntry(bytes(32), encode_value(entry))
         for entry in sorted(entries, key=lambda entry: entry.fingerprint)
     ]
     return ListView.of(salted, range(len(salted)))
@@ -69,7 +69,7 @@ def with_wrap(
     for position, item in enumerate(entries):
         entry = parse_entry(item.entry)
         if entry.fingerprint == of.name:
-            fitting = encode_entry(replace(entry, wrapHash=wrap_hash(wrap)))
+            fitting = encode_value(replace(entry, wrapHash=wrap_hash(wrap)))
             entries[position] = replace(item, entry=fitting, wrap=wrap)
     digest = list_hash(story.id, record.version, b"".join(item.salted.hash for item in entries))
     governing = replace(governing_of(request), accessList=digest)

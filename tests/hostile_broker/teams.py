@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.groups.opening import OpenGroup
 from scbroker.errors import NotFoundError
 from scbroker.records import roster as grammar

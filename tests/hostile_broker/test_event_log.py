@@ -28,7 +28,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.client import events, following
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http import requests
 from scbroker.client.users.session import Session
 from scbroker.vocabulary import ContainerAccessLevel as Level

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, ContainerEventType, GroupRole, MemberRole, Promise
 from scbroker import Group as PublicGroup
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.core.group_judging import Basis
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.core.group_records import Basis
 from scbroker.client.groups import directory
 from scbroker.errors import ConflictError
 from scbroker.records import roster as grammar

@@ -21,8 +21,8 @@ from scbroker import (
     ServerProvider,
     openLink,
 )
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.users import accounts
 from scbroker.records.container_record import parse_entry, wrap_info
 from scbroker.wire.containers import RecordRequest

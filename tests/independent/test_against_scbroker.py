@@ -13,13 +13,13 @@ from typing import Final
 import pytest
 
 from assurance.exhaustive import acts, chains, groups
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.links import LinkUrl
 from scbroker.crypto import seal
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.records import judge
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import AccessList, encode_entry
+from scbroker.records.canonical import encode_object, encode_value
+from scbroker.records.container_record import AccessList
 from scbroker.records.judge import Acting, InForce, Known
 from tests.independent import access_lists, container_records, links
 from tests.independent.container_records import Judge
@@ -185,7 +185,7 @@ def _acting(acting: Acting | None) -> container_records.Acting | None:
 
 
 def _list(access: AccessList, known: Known, version: int) -> access_lists.AccessList:
-    entries = tuple(map(encode_entry, access.entries.values()))
+    entries = tuple(map(encode_value, access.entries.values()))
     return _disclosed(known.record.containerId, version, access.entryHashes, entries)
 
 

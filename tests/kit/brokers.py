@@ -34,7 +34,7 @@ from yarl import URL
 
 import scbroker.server.broker
 import scbroker.server.storage.audit
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.transport import Body, Response, Transport, mounted
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing

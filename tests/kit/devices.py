@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Self
 import pytest
 
 from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, ServerProvider, Stream
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http import requests
 from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from scbroker.keys import KeyRing
 from scbroker.server.admin import usage, users
-from scbroker.server.charges import RESOURCES
+from scbroker.server.broker import RESOURCES
 from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
 from scbroker.server.storage.driver import Connection

@@ -28,6 +28,7 @@ from scbroker.records.canonical import (
     UserId,
     container_id_of,
     encode_object,
+    encode_value,
 )
 from scbroker.records.container_record import (
     LABEL,
@@ -40,7 +41,6 @@ from scbroker.records.container_record import (
     Role,
     Via,
     bare_body,
-    encode_entry,
     key_commitment,
     list_hash,
     parse_record,
@@ -251,7 +251,7 @@ class Story:
                 wrap = wrap_key(user.encryption[-1].public, info, key)
             digest = None if wrap is None else wrap_hash(wrap)
             entry = Entry(user.name, index, grant.permissions, grant.expires_at, digest)
-            entries.append(AccessEntry(salt=random_bytes(32), entry=encode_entry(entry), wrap=wrap))
+            entries.append(AccessEntry(salt=random_bytes(32), entry=encode_value(entry), wrap=wrap))
         hashes = b"".join(entry.salted.hash for entry in entries)
         named = msgspec.structs.replace(blank, accessList=list_hash(self.id, version, hashes))
         return named, entries

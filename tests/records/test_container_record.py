@@ -3,13 +3,8 @@
 import pytest
 
 from scbroker.errors import IntegrityError
-from scbroker.records.container_record import (
-    AccessList,
-    Entry,
-    SaltedEntry,
-    bare_body,
-    encode_entry,
-)
+from scbroker.records.canonical import encode_value
+from scbroker.records.container_record import AccessList, Entry, SaltedEntry, bare_body
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.vectors.files import load
 
@@ -30,7 +25,7 @@ def test_a_list_allows_each_combination_of_permissions_that_the_spec_allows_and_
         Level.ModifyType: Level.Upload,
     }
     for bits in range(1, 512):
-        items = [SaltedEntry(bytes(32), encode_entry(Entry(bytes(32), 0, bits, None, None)))]
+        items = [SaltedEntry(bytes(32), encode_value(Entry(bytes(32), 0, bits, None, None)))]
         try:
             AccessList.whole(items)
             allowed = True

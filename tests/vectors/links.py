@@ -3,7 +3,7 @@
 import uuid
 from typing import Any
 
-from scbroker.client.people.link_url import LinkUrl, encode_base64
+from scbroker.client.people.links import LinkUrl, encode_base64
 from scbroker.crypto.verify import labelled_hash
 from tests.vectors.cast import cast, chosen
 from tests.vectors.files import Vector, invalid, store, valid

@@ -8,8 +8,8 @@ from unittest import mock
 
 from msgspec.structs import replace as with_fields
 
-from scbroker.client.core import group_judging, group_keys
-from scbroker.client.core.group_judging import Basis
+from scbroker.client.core import group_records
+from scbroker.client.core.group_records import Basis
 from scbroker.client.users import directory
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError
@@ -250,7 +250,7 @@ def _record_of(stored: dict[str, Any]) -> GroupRecord:
 def group_secret(vector: Vector) -> None:
     name, epoch, commitment = raw(vector, "groupName"), vector["epoch"], raw(vector, "commitment")
     signed = EpochKey(commitment, sha256(raw(vector, "publicKey")))
-    key = group_keys.checked_key(name, epoch, raw(vector, "secret"), signed)
+    key = group_records.checked_key(name, epoch, raw(vector, "secret"), signed)
     assert key.public == raw(vector, "publicKey")
     first, second, third = vector["seeds"]
     assert [bytes(seed).hex() for seed in key.seeds] == [first + second, third]
@@ -266,11 +266,11 @@ def group_wrap(vector: Vector) -> None:
 
 def group_info(vector: Vector) -> None:
     name, epoch, secret = raw(vector, "groupName"), vector["epoch"], raw(vector, "secret")
-    found = group_keys.open_info(name, epoch, raw(vector, "info"), secret, raw(vector, "sealed"))
+    found = group_records.open_info(name, epoch, raw(vector, "info"), secret, raw(vector, "sealed"))
     pairs = zip(found.secrets, vector["commitments"], strict=True)
     for earlier, (older, commitment) in enumerate(pairs):
         signed = EpochKey(bytes.fromhex(commitment), b"")
-        if older is not None and not group_keys.is_committed(name, earlier, older, signed):
+        if older is not None and not group_records.is_committed(name, earlier, older, signed):
             raise IntegrityError("An older secret is not the one that was signed.")
     assert (found.name, found.description) == (vector["name"], vector["description"])
     assert [None if one is None else one.hex() for one in found.secrets] == vector["secrets"]
@@ -311,7 +311,7 @@ def group_departure(vector: Vector) -> None:
         for one in vector["departures"]
     ]
     members = _members(pool, names, chain)[1]
-    left = group_judging.judge_departures(signed, chain, members, authors(), now)
+    left = group_records.judge_departures(signed, chain, members, authors(), now)
     assert left == {chains()[name].fingerprint for name in vector["left"]}
 
 
@@ -337,8 +337,8 @@ def group_chain(vector: Vector) -> None:
 def _check_mark(chain: GroupChain, mark: dict[str, Any]) -> None:
     """As a device with this mark of the group judges the end of the chain."""
     kept = with_fields(
-        group_judging.mark_of(chain), version=mark["version"], hash=raw(mark, "hash")
+        group_records.mark_of(chain), version=mark["version"], hash=raw(mark, "hash")
     )
     basis = Basis(chain.head.record.containerId, None, kept, chain.name)
     basis.check_end(chain, chain.version)
-    group_judging.check_follows(chain, kept)
+    group_records.check_follows(chain, kept)

@@ -13,7 +13,7 @@ from scbroker.client.core.sealing import seal_part_key
 from scbroker.crypto.seal import DecryptionKey, seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
-from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.records.canonical import container_id_of, encode_object, encode_value
 from scbroker.records.container_record import (
     LABEL,
     ContainerRecord,
@@ -24,7 +24,6 @@ from scbroker.records.container_record import (
     Role,
     SaltedEntry,
     bare_body,
-    encode_entry,
     key_commitment,
     list_hash,
     record_hash,
@@ -153,7 +152,7 @@ class Container:
                 who.fingerprint, grant.keyIndex, grant.permissions, grant.expiresAt, digest
             )
             salt = chosen(self.name, "entry salt", version, who.name)
-            salted.append(SaltedEntry(salt, encode_entry(entry)))
+            salted.append(SaltedEntry(salt, encode_value(entry)))
         hashes = b"".join(item.hash for item in salted)
         named = msgspec.structs.replace(governing, accessList=list_hash(self.id, version, hashes))
         return Access(salted, wraps, named)

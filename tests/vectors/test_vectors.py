@@ -14,7 +14,7 @@ from scbroker.cards import ContactCard
 from scbroker.client.containers.change import decode_header
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.events import _check_details
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.users import directory
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import unseal

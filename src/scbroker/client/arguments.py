@@ -1,9 +1,13 @@
-"""Check and copy the arguments of public operations, once and before anything is sent.
+"""Check and copy the arguments of public operations, before anything is sent.
 
 The bodies of operations annotate their parameters with the types below. Each type states what callers may
 pass, and holds the check that converts it to what the body receives. The other functions check what a type
 cannot express. Every error names the argument. Callers pass times as datetimes; records and messages hold
 them as microseconds since 1970, UTC.
+
+A content is bytes, a path, a binary file, or an iterator of bytes. Bytes are copied before the call returns.
+Anything else is read while it is sent, one segment at a time, so that a content of any size needs little
+memory.
 """
 
 import dataclasses
@@ -11,20 +15,23 @@ import datetime as dt
 import logging
 import os
 import re
+import stat
 import time
 import types
-import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final, TypeVar, Union, cast, get_args, get_origin
 
 from scbroker import errors
 from scbroker.cards import ContactCard
-from scbroker.keys import KeyRing, checked_secret
+from scbroker.crypto.seal import Octets as Bytes
+from scbroker.folders import regular
+from scbroker.keys import KeyRing
 from scbroker.records.canonical import check_printable, json_decoder, parse_fingerprint
-from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
+from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE, SEGMENT
 from scbroker.records.judge import Grant
-from scbroker.types import AccessChange, Head, Link, NewContainer
+from scbroker.types import AccessChange, ContentSource, Head, Link, NewContainer
 from scbroker.vocabulary import (
     AccessLevel,
     ContainerAccessLevel,
@@ -42,14 +49,23 @@ from scbroker.vocabulary import (
     user_of,
     uuid_of,
 )
-from scbroker.wire.users import MAX_REMINDER
+from scbroker.wire.containers import MAX_INLINE
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
 Item = TypeVar("Item", NewContainer, AccessChange)
 Listed = TypeVar("Listed", MemberRole, GroupManager)
-Validator = Callable[[str], str | None]
+
+
+Progress = Callable[[int, int | None], object]
+Segment = tuple[Bytes, bool]
+"""A piece of a content, valid until the next one is read, and whether it is the last."""
+_READ: Final = 1_048_576
+
+
+def no_progress(done: int, total: int | None) -> None:
+    """Ignore the progress: the caller did not ask for it."""
 
 
 def now() -> int:
@@ -293,23 +309,18 @@ def _accepts(name: str) -> str:
     return _GIVEN[name].accepts if name in _GIVEN else name
 
 
-def check_of(hint: Any) -> Check:
-    """Return the check of a parameter's type; other types than these are checked by the body."""
+def check_of(hint: Any) -> Check | None:
+    """Return the check of a parameter's type; None for other types than these: the body checks them."""
     if get_origin(hint) in (Union, types.UnionType):
         required = [each for each in get_args(hint) if each is not type(None)]
-        check = check_of(required[0]) if len(required) == 1 else _unchecked
-        return lambda name, value: None if value is None else check(name, value)
+        check = check_of(required[0]) if len(required) == 1 else None
+        return check and (lambda name, value: None if value is None else check(name, value))
     if get_origin(hint) is type:
         return _header_type
     for each in getattr(hint, "__metadata__", ()):
         if isinstance(each, Given):
             return each.check
-    return _SIMPLE.get(hint, _unchecked)
-
-
-def _unchecked(name: str, value: Any) -> Any:
-    del name
-    return value
+    return _SIMPLE.get(hint)
 
 
 def header_left_out(
@@ -337,13 +348,8 @@ def key_ring_first(
     return args[1:], {"keyRing": args[0], **kwargs}
 
 
-_FIELDS: Final[dict[type, dict[str, Check]]] = {
-    NewContainer: {
-        "content": _unchecked,
-        "customHeaderObject": _unchecked,
-        "accessLevels": check_of(LevelList | None),
-        "type": check_of(str | None),
-    },
+_FIELDS: Final[dict[type, dict[str, Check | None]]] = {
+    NewContainer: {"accessLevels": check_of(LevelList | None), "type": check_of(str | None)},
     AccessChange: {
         "containerId": uuid_of,
         "add": check_of(LevelList),
@@ -355,8 +361,10 @@ _FIELDS: Final[dict[type, dict[str, Check]]] = {
 
 def checked_fields(kind: type[Item], item: Item) -> Item:
     """Return a copy of an item of a batch with its fields checked."""
-    fields = {name: check(name, getattr(item, name)) for name, check in _FIELDS[kind].items()}
-    return kind(**fields)
+    checks = _FIELDS[kind].items()
+    return dataclasses.replace(
+        item, **{name: check(name, getattr(item, name)) for name, check in checks if check}
+    )
 
 
 def check_named_once(name: str, containers: Sequence[uuid.UUID]) -> None:
@@ -417,85 +425,157 @@ def checked_type(text: str | None) -> str | None:
     return text
 
 
-def validate_secret(secret: str) -> str | None:
-    """Return what the default policy finds wrong with a password or passphrase, or None.
+class Content:
+    """A content to be sealed, read in pieces; bytes and files can be read repeatedly."""
 
-    At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
-    """
-    classes = {
-        "lower" if char.islower() else "upper" if char.isupper() else "digit"
-        if char.isdigit() else "other"
-        for char in secret
-    }  # fmt: skip
-    if len(secret) < 8:
-        return "it has fewer than 8 characters"
-    if len(classes) < 3:
-        return "it has fewer than 3 of: lower case, upper case, digits, other characters"
-    return None
+    def __init__(self, source: ContentSource) -> None:
+        self._source: ContentSource = source
+        self.total: int | None = None
+        self.repeatable: bool = True
+        self.identity: bytes | None = None
+        """Changes whenever a file is written to; None if the content is not a file with a size."""
+        self.waits: bool = False
+        """Whether reading may block for long: the caller's code, or a file of the system."""
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            self._source = bytes(source)
+            self.total = len(self._source)
+        elif isinstance(source, os.PathLike):
+            # Files of the system, as in /proc, have no size: they are read to their end.
+            state = _state_of(Path(source))
+            # Absolute: it is read later, and the program may change its working directory meanwhile.
+            self._source = path = Path(source).absolute()
+            self.total = state.st_size or None
+            if state.st_size:
+                self.identity = _identity(path, state)
+            self.waits = not state.st_size
+        else:
+            self.repeatable = False
+            self.waits = True
+
+    @property
+    def small(self) -> bytes | None:
+        """Bytes that are small enough to be sent inside a record request; None otherwise."""
+        source = self._source
+        return source if isinstance(source, bytes) and len(source) <= MAX_INLINE else None
+
+    def segments(self, first: int = 0) -> Generator[Segment, None, None]:
+        """Yield pieces of one segment's size, the last one shorter; an empty content has one empty piece.
+
+        Another `first` than 0 needs an `identity`.
+        """
+        try:
+            if self.identity is not None:
+                yield from self._segments_of_file(first)
+            elif isinstance(self._source, bytes):
+                yield from _views(self._source)
+            else:
+                yield from _cut(self._pieces())
+        except errors.BrokerError:
+            raise
+        except Exception as error:
+            raise errors.InvalidArgumentError(
+                f"The content could not be read to its end: {type(error).__name__}: {error}"
+            ) from None
+
+    def _segments_of_file(self, first: int) -> Iterator[Segment]:
+        path, total = cast(Path, self._source), self.total or 0
+        view = memoryview(bytearray(min(SEGMENT, total)))
+        with open(path, "rb", buffering=0, opener=regular) as file:
+            file.seek(first * SEGMENT)
+            for start in range(first * SEGMENT, total, SEGMENT):
+                segment = view[: min(SEGMENT, total - start)]
+                filled = 0
+                while filled < len(segment) and (count := file.readinto(segment[filled:])):
+                    filled += count
+                identity = _identity(path, os.fstat(file.fileno()))
+                if filled < len(segment) or identity != self.identity:
+                    raise errors.InvalidArgumentError(
+                        f"The file {path} changed while it was read: try again, or pass it opened to read "
+                        "it to wherever it ends."
+                    )
+                yield segment, start + SEGMENT >= total
+
+    def _pieces(self) -> Iterator[bytes]:
+        source = self._source
+        if isinstance(source, os.PathLike):
+            with open(source, "rb", opener=regular) as file:
+                yield from _read(file)
+        elif hasattr(source, "read"):
+            yield from _read(cast(BinaryIO, source))
+        else:
+            for piece in cast("Iterable[bytes]", source):
+                yield _checked(piece)
 
 
-def check_credentials(
-    password: str, passphrase: str, reminder: str | None, validator: Validator
-) -> None:
-    """Raise `InvalidArgumentError` that names the wrong one of new secrets and their reminder."""
-    check_new("password", password, validator)
-    check_new("passphrase", passphrase, validator)
-    check_different(password, passphrase)
-    check_reminder(reminder, (password, passphrase))
-
-
-def check_new(name: str, secret: str, validator: Validator) -> None:
-    """Raise `InvalidArgumentError` if the format cannot hold a new secret or the validator refuses it.
-
-    Existing secrets are not held to the policy: one that an older policy accepted must still work.
-    """
-    checked_secret(secret, name)
-    if (fault := validator(secret)) is not None:
-        raise errors.InvalidArgumentError(f"The {name} is too weak: {fault}.")
-
-
-def check_different(password: str, passphrase: str) -> None:
-    """Raise `InvalidArgumentError` for new secrets that are the same text, in any Unicode spelling."""
-    if checked_secret(password, "password") == checked_secret(passphrase, "passphrase"):
+def checked_content(content: Any) -> Content | None:
+    """Return the argument `content` as a `Content`; raise `InvalidArgumentError` if it cannot be one."""
+    if content is None:
+        return None
+    if isinstance(content, str):
         raise errors.InvalidArgumentError(
-            "passphrase must differ from password: an attacker who learns one would have both."
+            "content must be bytes, not str: encode text, or pass a pathlib.Path."
         )
-
-
-def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:
-    """Raise `InvalidArgumentError` for a reminder that cannot be stored or contains one of `secrets`."""
-    if reminder is None:
-        return
-    if not _can_be_kept(reminder):
+    kinds = (bytes, bytearray, memoryview, os.PathLike)
+    streams = isinstance(content, Iterable) and not isinstance(content, (dict, list, tuple, set))
+    if not (isinstance(content, kinds) or hasattr(content, "read") or streams):
         raise errors.InvalidArgumentError(
-            f"reminder must have at most {MAX_REMINDER} bytes in UTF-8 and no NUL: shorten it."
+            "content must be bytes, a pathlib.Path, a binary file or an iterator of bytes, not "
+            f"{type(content).__name__}."
         )
-    if _contains(reminder, secrets):
-        raise errors.InvalidArgumentError(
-            "The reminder contains a secret, and the broker can read it."
-        )
+    return Content(content)
 
 
-def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
-    """Raise `InvalidArgumentError` if the stored reminder, which is to stay, contains one of `secrets`."""
-    if _contains(reminder, secrets):
-        raise errors.InvalidArgumentError(
-            "The reminder that is stored contains one of these secrets, and the broker can read it: give "
-            'another reminder, or "" to remove it.'
-        )
+def _views(source: bytes) -> Iterator[Segment]:
+    view = memoryview(source)
+    for start in range(0, max(1, len(source)), SEGMENT):
+        yield view[start : start + SEGMENT], start + SEGMENT >= len(source)
 
 
-def _contains(reminder: str, secrets: tuple[str, str]) -> bool:
-    return any(_folded(secret) in _folded(reminder) for secret in secrets)
+def _cut(pieces: Iterable[bytes]) -> Iterator[Segment]:
+    """Cut pieces into segments; the last segment is kept back until the pieces have ended."""
+    pending = bytearray()
+    for piece in pieces:
+        pending += piece
+        while len(pending) > SEGMENT:
+            yield bytes(pending[:SEGMENT]), False
+            del pending[:SEGMENT]
+    yield bytes(pending), True
 
 
-def _folded(text: str) -> str:
-    """Return a form that is the same for every Unicode spelling of a text, in either case."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _can_be_kept(reminder: str) -> bool:
+def _state_of(path: Path) -> os.stat_result:
     try:
-        return "\0" not in reminder and len(reminder.encode()) <= MAX_REMINDER
-    except UnicodeEncodeError:
-        return False
+        state = path.stat()
+    except FileNotFoundError:
+        raise errors.InvalidArgumentError(f"The file {path} does not exist.") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "the name is not valid"
+        raise errors.InvalidArgumentError(
+            f"The file {str(path)!r} cannot be read: {why}."
+        ) from None
+    if stat.S_ISDIR(state.st_mode):
+        raise errors.InvalidArgumentError(
+            f"{path} is a folder: create a container for each of its files, or pass an archive of it."
+        )
+    if not stat.S_ISREG(state.st_mode):
+        raise errors.InvalidArgumentError(f"{path} is not a file: open it, and pass the open file.")
+    return state
+
+
+def _identity(path: Path, state: os.stat_result) -> bytes:
+    """Return a file's absolute path, and the numbers that the system changes with every write."""
+    known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return b"\0".join([os.fsencode(path), *(str(item).encode() for item in known)])
+
+
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    """Yield pieces until `read` returns empty bytes. None, as from a non-blocking stream, is an error."""
+    while piece := _checked(file.read(_READ)):
+        yield piece
+
+
+def _checked(piece: object) -> bytes:
+    if not isinstance(piece, (bytes, bytearray, memoryview)):
+        raise errors.InvalidArgumentError(
+            f"content must yield bytes, not {type(piece).__name__}: open a file in binary and blocking mode."
+        )
+    return bytes(piece)

@@ -20,14 +20,12 @@ from typing import Any, Final, Self, TypeVar
 
 from scbroker import errors
 from scbroker.client.arguments import Id, moment
-from scbroker.client.cache.copies import USER, Copies
+from scbroker.client.cache.copies import USER, Copies, OfflineSession
 from scbroker.client.cache.folder import CacheFolder, checked_root
-from scbroker.client.cache.offline import OfflineSession
 from scbroker.client.cache.refresh import Reach, Refresh
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import begun, called, mainQueue, operation
 from scbroker.client.calls.stream import Pages
-from scbroker.client.calls.tasks import all_or_first_error
+from scbroker.client.calls.tasks import all_or_first_error, io_thread
 from scbroker.client.http.requests import answered_soon
 from scbroker.client.provider import BaseProvider, Work
 from scbroker.client.server_provider import ServerProvider

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 from scbroker import errors
 from scbroker.client.arguments import LinkText
 from scbroker.client.calls.operation import called, function_operation
-from scbroker.client.containers import listing
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.containers import contents
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.provider import OPERATIONS
 from scbroker.client.server_provider import ServerProvider
 from scbroker.client.users import accounts
@@ -73,7 +73,7 @@ async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> Li
     """Log in as the link's user; close the provider if that fails or if the link opens nothing."""
     try:
         await provider._adopt(_logged_in(provider, parts, passphrase))
-        page = await listing.page(provider._session(), listing.Wanted(None, 1, None), None)
+        page = await contents.page(provider._session(), contents.Wanted(None, 1, None), None)
         if not page.containers:
             raise errors.NotFoundError(
                 "The link opens no container: it has expired, its access was revoked, or its containers "

@@ -7,9 +7,9 @@ import ssl as ssl_module
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, Unpack, overload
 
-from scbroker.client.calls.io_thread import Promise
 from scbroker.client.calls.operation import Handlers
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.calls.tasks import Promise
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.server_provider import ServerProvider
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import TrustStore

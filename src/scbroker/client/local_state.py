@@ -6,12 +6,17 @@ authenticates them when it reads them.
 The file is in WAL mode: a commit is one write without a sync, a kill leaves all or nothing of it, and after a
 power cut the last commits may be missing. Its file system must let programs share memory, as local disks do.
 Programs of one machine can share the file, those of several machines cannot.
+
+A folder that others can write is refused, here and wherever the client keeps files: others could put links or
+older files into it. No link is followed in place of a file.
 """
 
 import errno
 import functools
 import os
 import sqlite3
+import stat
+import tempfile
 import threading
 import time
 import weakref
@@ -20,15 +25,103 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from scbroker.client.calls.io_thread import check_process
-from scbroker.client.own_files import is_own_file, make_own_folder
+import filelock
+
+from scbroker.client.calls.tasks import check_process
 from scbroker.errors import TrustStoreError
+from scbroker.folders import make_folder
+
+_FIRST_PAUSE: Final = 0.0005
+"""Seconds before the second attempt to lock a file; each further pause doubles."""
+_LONGEST_PAUSE: Final = 0.05
+# Follow no link, and do not block on opening a pipe.
+_OPEN_FLAGS: Final = (
+    os.O_RDWR
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+def open_own(path: Path, flags: int = 0) -> int:
+    """Open a file that only this user can access; return its descriptor. `O_CREAT` creates it as 0600.
+
+    Raises `OSError` for a link, for anything but a regular file with a single name, and for a file that
+    belongs to another user or that others can access.
+    """
+    descriptor = os.open(path, _OPEN_FLAGS | flags, 0o600)
+    if not is_own_file(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(
+            errno.EPERM, "it is not a regular file that this user alone can access", str(path)
+        )
+    return descriptor
+
+
+def is_own_file(state: os.stat_result) -> bool:
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
+        return False
+    return _is_own(state) and not state.st_mode & 0o077
+
+
+def _is_own(state: os.stat_result) -> bool:
+    # Windows: the folder's access rules decide.
+    return not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+
+
+def make_own_folder(folder: Path) -> None:
+    """Create a folder as 0700, or check that only this user can write an existing one.
+
+    Raises `OSError` for a folder, or a link to one, that belongs to another user, and for a folder that
+    others can write.
+    """
+    try:
+        make_folder(folder)
+    except FileExistsError as error:
+        raise OSError(errno.ENOTDIR, f"{error.filename} is not a folder", str(folder)) from None
+    state = folder.stat()
+    if not (_is_own(state) and _is_own(folder.lstat())):
+        raise OSError(errno.EPERM, "it belongs to another user", str(folder))
+    if os.name == "posix" and state.st_mode & 0o022:
+        raise OSError(errno.EPERM, f"other users can write it: run chmod go-w {folder}")
+
+
+def lock_by(descriptor: int, deadline: float) -> bool:
+    """Lock an open file; return False if another process keeps it locked until the deadline."""
+    pause = _FIRST_PAUSE
+    while not filelock.lock_descriptor(descriptor, blocking=False):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return True
+
+
+@contextmanager
+def temporary_file(path: Path, data: bytes, *, durable: bool = True) -> Iterator[Path]:
+    """Write a file beside `path` durably, as 0600; remove it at the end unless it was renamed.
+
+    A file that is renamed into place is whole after a crash, or the one before it is. Without `durable` that
+    holds for a crash of the process alone: after a power cut the file may be damaged.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
 
 _TABLES: Final = (
     # Users with their device passes, and the logs of their marks (scbroker.client.users.trust_store).
     "CREATE TABLE user (slot INTEGER PRIMARY KEY, id BLOB UNIQUE, pass BLOB)",
     "CREATE TABLE entry (id INTEGER PRIMARY KEY, mac BLOB, hash BLOB, body BLOB)",
-    # Unfinished transfers (scbroker.client.parts.journal).
+    # Unfinished transfers (scbroker.client.parts.uploads).
     "CREATE TABLE journal (name BLOB, number INTEGER, time INTEGER, sealed BLOB, "
     "PRIMARY KEY (name, number)) WITHOUT ROWID",
     # The index of names (scbroker.client.cache.index).

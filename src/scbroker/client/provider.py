@@ -44,18 +44,20 @@ from scbroker.client.arguments import (
     NewContainers,
     Octets,
     Permissions,
+    Progress,
     Reports,
     Roles,
     Starts,
     UserId,
     Users,
-    Validator,
+    checked_content,
     header_left_out,
     key_ring_first,
+    no_progress,
 )
 from scbroker.client.calls.operation import Operations, called, operation, operation_of_forms
 from scbroker.client.calls.stream import Pages, stream_operation
-from scbroker.client.containers import contents, fetching, leaving, listing, marks, opening, writing
+from scbroker.client.containers import contents, fetching, marks, opening, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
@@ -68,11 +70,11 @@ from scbroker.client.containers.change import (
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.http.requests import Requests
 from scbroker.client.parts import downloads
-from scbroker.client.parts.content import Progress, checked_content, no_progress
 from scbroker.client.people import links
 from scbroker.client.rosters import operations as groups
 from scbroker.client.rosters import writing as group_writing
 from scbroker.client.users import accounts
+from scbroker.client.users.accounts import Validator
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import TrustStore
@@ -148,7 +150,7 @@ class BrokerProvider(Operations, abc.ABC):
         `sessionStoreError` if the session cannot be kept: nothing was sent then, unless `outcome` is Stored.
         The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
         in clear text."""
-        arguments.check_credentials(password, passphrase, reminder, self._validator)
+        accounts.check_credentials(password, passphrase, reminder, self._validator)
         await called()
         return await self._keeping(
             keep,
@@ -320,7 +322,7 @@ class BrokerProvider(Operations, abc.ABC):
         After an `unreachableError` either the old or the new secrets are valid: try the new ones first.
         The broker learns what it learns at `register`, and the new public keys."""
         session = self._session()
-        arguments.check_credentials(password, passphrase, reminder, self._validator)
+        accounts.check_credentials(password, passphrase, reminder, self._validator)
         return await session.hold(
             accounts.change_credentials(
                 session, self._kept, password, passphrase, reminder, compromised
@@ -395,7 +397,7 @@ class BrokerProvider(Operations, abc.ABC):
             ) from None
         checked_secret(password, "password")
         checked_secret(passphrase, "passphrase")
-        arguments.check_reminder(reminder, secrets)
+        accounts.check_reminder(reminder, secrets)
         return await session.hold(
             accounts.create_or_update(
                 session, self._kept, keyFileData, secrets, reminder, self._validator
@@ -697,7 +699,7 @@ class BrokerProvider(Operations, abc.ABC):
         session = self._session()
         arguments.check_named_once("containerIds", containerIds)
         if password is not None:
-            arguments.check_new("password", password, self._validator)
+            accounts.check_new("password", password, self._validator)
         new = links.checked(containerIds, permissions, expiresAt, password, name, apiKey)
         return await session.hold(links.create(BaseProvider._of(session), new))
 
@@ -826,7 +828,7 @@ class BrokerProvider(Operations, abc.ABC):
         read; with `headers`, that it fetches each header, and when (`Accessed`)."""
         session = self._session()
         wanted = _wanted(containerType, limit, headers, headerType)
-        return await session.hold(listing.page(session, wanted, startAfter))
+        return await session.hold(contents.page(session, wanted, startAfter))
 
     @stream_operation
     def iterContainers(
@@ -847,7 +849,7 @@ class BrokerProvider(Operations, abc.ABC):
         The broker learns what it learns at `listContainers`."""
         session = self._session()
         wanted = _wanted(containerType, MAX_BATCH, headers, headerType)
-        return listing.pages(session, wanted, startAfter)
+        return contents.pages(session, wanted, startAfter)
 
     @operation
     async def getContainerHeader(
@@ -957,7 +959,7 @@ class BrokerProvider(Operations, abc.ABC):
         `Uncertain` the departure may take effect as long as the access list is not changed.
         The broker learns who leaves, and when."""
         session = self._session()
-        return await session.hold(leaving.leave(session, containerId, abandon=abandon))
+        return await session.hold(marks.leave(session, containerId, abandon=abandon))
 
     @operation
     async def blockUser(self, userId: UserId) -> None:
@@ -1571,12 +1573,12 @@ def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Heade
 
 def _wanted(
     type: str | None, limit: int, headers: bool, header_type: builtins.type[Any] | None
-) -> listing.Wanted:
+) -> contents.Wanted:
     """Return the checked parameters of a list."""
     if not 1 <= limit <= MAX_BATCH:
         raise errors.InvalidArgumentError(f"limit must be 1 to {MAX_BATCH}, not {limit}")
     open_header = partial(_header, header_type=header_type) if headers else None
-    return listing.Wanted(arguments.checked_type(type), limit, open_header)
+    return contents.Wanted(arguments.checked_type(type), limit, open_header)
 
 
 def changed_fields(

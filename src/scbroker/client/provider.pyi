@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 from scbroker import errors
 from scbroker.cards import ContactCard
-from scbroker.client.arguments import Validator
-from scbroker.client.calls.io_thread import Promise
+from scbroker.client.arguments import Progress
 from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.stream import EventHandlers, Stream
-from scbroker.client.containers import listing, opening
+from scbroker.client.calls.tasks import Promise
+from scbroker.client.containers import contents, opening
 from scbroker.client.containers.change import Change, Grants, Merge
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.http.requests import Requests
-from scbroker.client.parts.content import Progress
+from scbroker.client.users.accounts import Validator
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import TrustStore
@@ -877,7 +877,7 @@ class BaseProvider(BrokerProvider, Operations):
 def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Header[Any] | None: ...
 def _wanted(
     type: str | None, limit: int, headers: bool, header_type: builtins.type[Any] | None
-) -> listing.Wanted: ...
+) -> contents.Wanted: ...
 def changed_fields(
     new: NewContainer, progress: Progress | None = None, creator: uuid.UUID | None = None
 ) -> Change: ...

@@ -18,13 +18,14 @@ from typing import Any, Final, Self, TypeVar
 from urllib.parse import ParseResult, SplitResult
 
 from scbroker import errors
-from scbroker.client.arguments import Id, Validator, validate_secret
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.arguments import Id
 from scbroker.client.calls.operation import mainQueue, operation
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import fetching, opening
-from scbroker.client.http.endpoint import Endpoint, checked_endpoint
 from scbroker.client.http.requests import Requests
+from scbroker.client.http.transport import Endpoint, checked_endpoint
 from scbroker.client.provider import BaseProvider
+from scbroker.client.users.accounts import Validator, validate_secret
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import KeptSessions, SessionStore, checked_session_store
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
-from scbroker.client.arguments import Validator, validate_secret
-from scbroker.client.calls.io_thread import Promise
 from scbroker.client.calls.operation import Handlers
-from scbroker.client.http.endpoint import Endpoint
+from scbroker.client.calls.tasks import Promise
 from scbroker.client.http.requests import Requests
+from scbroker.client.http.transport import Endpoint
 from scbroker.client.provider import BaseProvider
+from scbroker.client.users.accounts import Validator, validate_secret
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore
 from scbroker.client.users.trust_store import TrustStore

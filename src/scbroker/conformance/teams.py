@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from scbroker.client.core import group_keys
-from scbroker.client.core.roster_making import NewRoster, Present, Seat, Secret, Texts, make_roster
+from scbroker.client.core import group_records
+from scbroker.client.core.group_records import NewRoster, Present, Seat, Secret, Texts, make_roster
 from scbroker.client.core.sealing import Recipient, make_access
 from scbroker.conformance.by_hand import Answer, Box, StoryError, User, clock, hash_of
 from scbroker.crypto.seal import random_bytes
@@ -77,7 +77,7 @@ class Team(Box):
 
     def recipient(self) -> Recipient:
         """Return the group's id and key, for an entry of an access list."""
-        key = group_keys.epoch_key(self.name, self.state.secrets[-1])
+        key = group_records.epoch_key(self.name, self.state.secrets[-1])
         return Recipient(self.name, self.epoch, key.public)
 
     def change(
@@ -150,7 +150,7 @@ class Team(Box):
         before = self.states[-1] if self.states else None
         secrets = list(before.secrets) if before else []
         if raises or not secrets:
-            secrets.append(group_keys.new_secret())
+            secrets.append(group_records.new_secret())
         seats = dict[bytes, Seat]()
         for user, role in roles.items():
             is_wrapped = raises or before is None or user not in before.members

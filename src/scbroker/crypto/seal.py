@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 import unicodedata
+from collections.abc import Callable
 from typing import Final
 
 from cryptography.cobblestone import Cobblestone256Decryptor, Cobblestone256Encryptor
@@ -38,9 +39,8 @@ Octets = bytes | bytearray | memoryview
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 
 
-def random_bytes(size: int) -> bytes:
-    """Return bytes from the operating system's generator."""
-    return os.urandom(size)
+random_bytes: Callable[[int], bytes] = os.urandom
+"""Return bytes from the operating system's generator."""
 
 
 def seal(key: bytes, context: bytes, plaintext: Octets) -> bytes:

@@ -195,7 +195,7 @@ def _asked(
 ) -> T | None:
     """Query the provider's index. Return None if it has none, or, after a warning, if it cannot be used."""
     from scbroker.client.cache.index import index_of
-    from scbroker.client.calls.io_thread import io_thread
+    from scbroker.client.calls.tasks import io_thread
 
     if not isinstance(provider, scbroker.ServerProvider):
         return None

@@ -213,6 +213,10 @@ def type_hash(container_id: bytes, salt: bytes, text: str | None) -> bytes:
     return labelled_hash("type", container_id, salt, canonical.encode_value(text))
 
 
+def is_group_type(text: str | None) -> bool:
+    return text is not None and text.startswith(GROUP_TYPE)
+
+
 def check_type(text: str | None) -> None:
     """Raise `IntegrityError` for a text that is not the type of an ordinary container (section 5).
 
@@ -220,7 +224,7 @@ def check_type(text: str | None) -> None:
     """
     if text is None:
         return
-    if text.startswith(GROUP_TYPE):
+    if is_group_type(text):
         raise IntegrityError(
             f"A container that is not a group's has a type that begins with {GROUP_TYPE}."
         )
@@ -400,10 +404,6 @@ def _entries(salted: Sequence[SaltedEntry]) -> Mapping[bytes, Entry]:
         entries[entry.fingerprint] = entry
         last = entry.fingerprint
     return MappingProxyType(entries)
-
-
-def encode_entry(entry: Entry) -> bytes:
-    return canonical.encode_value(entry)
 
 
 def check_entry(entry: Entry) -> None:

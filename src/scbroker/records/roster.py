@@ -137,10 +137,6 @@ def group_type(roster: bytes) -> str:
     return GROUP_TYPE + digest.rstrip(b"=").decode("ascii")
 
 
-def is_group_type(text: str | None) -> bool:
-    return text is not None and text.startswith(GROUP_TYPE)
-
-
 def check_group_type(text: str | None, roster: bytes) -> None:
     """Raise `IntegrityError` unless a type is that of a group's container with this roster (section 2)."""
     if text != group_type(roster):

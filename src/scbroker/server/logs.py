@@ -195,11 +195,8 @@ class Entry:
 
 
 _current: Final = contextvars.ContextVar[Entry | None]("scbroker.request", default=None)
-
-
-def current() -> Entry | None:
-    """Return the entry of the request that the caller works for; None in background work."""
-    return _current.get()
+current: Callable[[], Entry | None] = _current.get
+"""Return the entry of the request that the caller works for; None in background work."""
 
 
 class measured:  # noqa: N801 - used as a function

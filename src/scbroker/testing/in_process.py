@@ -15,7 +15,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.transport import Body, Response
 from scbroker.wire.users import canonical_origin
 

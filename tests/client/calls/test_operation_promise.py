@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from scbroker import BrokerError, Promise
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from tests.kit.scripts import functions_of, run_script
 from tests.kit.waiting import PATIENCE, tick, until, wait_until
 
@@ -322,8 +322,8 @@ def test_what_was_looked_at_went_well_or_was_cancelled_is_not_logged(
 PRELUDE = """
 import asyncio, concurrent.futures, os, sys, threading, warnings
 from scbroker import BrokerError, Promise
-from scbroker.client.calls import io_thread as module
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls import tasks as module
+from scbroker.client.calls.tasks import io_thread
 
 def start(name, work):
     return Promise(name, io_thread.submit(name, work))

@@ -14,9 +14,9 @@ import pytest
 import uvloop
 
 from scbroker import BrokerError, Stream, mainQueue
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Operations
 from scbroker.client.calls.stream import Pages, stream_operation
+from scbroker.client.calls.tasks import io_thread
 from tests.client.calls.test_main_queue import when_run_waits
 from tests.kit.scripts import functions_of
 from tests.kit.waiting import PATIENCE, tick, wait_until

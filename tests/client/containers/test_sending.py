@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, SentChange, ServerProvider, WriteOutcome
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import sending
 from tests.client.conftest import PASSPHRASE, PASSWORD, beside, refusal
 from tests.kit.brokers import BrokerProcess

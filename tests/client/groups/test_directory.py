@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, Group, MemoryTrustStore, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.groups import marks as kept
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.groups import opening as kept
 from scbroker.client.groups.directory import GroupDirectory
 from scbroker.records.canonical import encode_value
 from scbroker.wire.groups import GroupList, GroupOutcome, GroupViews

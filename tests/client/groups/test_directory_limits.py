@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore
 from scbroker.client.core.judging import Mark
-from scbroker.client.groups import marks as kept
+from scbroker.client.groups import opening as kept
 from scbroker.client.users.directory import Directory
 from scbroker.records.canonical import encode_value
 from scbroker.records.roster import Member

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider, WriteOutcome
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http import requests
-from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.http.transport import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
 from scbroker.wire.users import ReminderAnswer

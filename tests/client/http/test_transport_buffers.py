@@ -12,10 +12,9 @@ import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.requests import Buffers, ObjectStore, Requests
-from scbroker.client.http.transport import PIECE, Response
+from scbroker.client.http.transport import PIECE, Response, checked_endpoint
 from tests.client.http.test_transport import KEY, device_of
 from tests.kit.tcp import PROTOCOL, BadBroker
 from tests.kit.waiting import PATIENCE, wait_until

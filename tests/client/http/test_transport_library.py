@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.requests import Requests, StoreError
 from scbroker.client.http.transport import PIECE
 from tests.client.http.test_transport import device_of

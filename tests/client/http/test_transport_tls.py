@@ -13,9 +13,9 @@ import pytest
 from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.requests import ObjectStore
+from scbroker.client.http.transport import checked_endpoint
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tls import DAY, Terminator, certificate
 from tests.kit.waiting import PATIENCE

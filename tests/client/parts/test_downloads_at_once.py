@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts import downloads
 from scbroker.client.parts.downloads import RUN

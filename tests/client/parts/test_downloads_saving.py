@@ -12,7 +12,7 @@ from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustSt
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.local_state import LocalState
 from scbroker.client.parts.downloads import _Partial
-from scbroker.client.parts.journal import Journal
+from scbroker.client.parts.transfers import Journal
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS

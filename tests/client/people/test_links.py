@@ -25,7 +25,7 @@ from scbroker import (
 )
 from scbroker.client.http.requests import Requests
 from scbroker.client.people import links
-from scbroker.client.people.link_url import LinkUrl
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.users import accounts
 from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers.change import own_nonce
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.records.canonical import container_id_of

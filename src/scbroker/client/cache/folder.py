@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from scbroker.client.own_files import make_own_folder, open_own, temporary_file
+from scbroker.client.local_state import make_own_folder, open_own, temporary_file
 from scbroker.crypto.seal import Octets, seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
 from scbroker.errors import DecryptionError, InvalidArgumentError

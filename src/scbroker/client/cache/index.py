@@ -27,8 +27,8 @@ from scbroker import errors
 from scbroker.client import events
 from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import contents, fetching, listing
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.containers import contents, fetching
 from scbroker.client.containers.change import decode_header
 from scbroker.client.core.judging import Mark
 from scbroker.client.events import Source
@@ -284,7 +284,7 @@ class Index:
             await io_thread.in_pool(self._save)
         denied = [key for key, found in fresh.items() if isinstance(found, errors.NotFoundError)]
         if is_shown is not None and denied:
-            _log.warning(listing.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
+            _log.warning(contents.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
         return fresh
 
     def _is_late(self, key: bytes, named: Collection[str]) -> bool:
@@ -381,8 +381,8 @@ class Index:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
                 self._places[log] = await _end_of(Source(self._session, log))
         self._slots, self._late, self._number = {}, set(), b""
-        wanted = listing.Wanted(None, MAX_BATCH, _open_header)
-        async for page in listing.pages(self._session, wanted, None):
+        wanted = contents.Wanted(None, MAX_BATCH, _open_header)
+        async for page in contents.pages(self._session, wanted, None):
             for each in page:
                 container_id = each.id if isinstance(each, Container) else each.containerId
                 if container_id is not None:

@@ -21,14 +21,13 @@ import msgspec
 
 from scbroker import errors
 from scbroker.client import following
-from scbroker.client.arguments import moment, now
+from scbroker.client.arguments import moment, no_progress, now
 from scbroker.client.cache.copies import Copies, Copy
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.http.requests import answered_soon
-from scbroker.client.parts.content import no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import each_mark

@@ -40,7 +40,7 @@ from typing import (
 
 from scbroker import errors
 from scbroker.client.arguments import Check, accepted, check_of
-from scbroker.client.calls.io_thread import Promise, io_thread, public_error
+from scbroker.client.calls.tasks import Promise, io_thread, public_error
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Operations")
@@ -247,7 +247,8 @@ class Parameters:
     @functools.cached_property
     def _checks(self) -> dict[str, Check]:
         hints = get_type_hints(self.body, include_extras=True)
-        return {key: check_of(hints[key]) for key in self._defaults}
+        checks = {key: check_of(hints[key]) for key in self._defaults}
+        return {key: check for key, check in checks.items() if check is not None}
 
     def checked(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """Return the checked arguments by name, without those that are their parameter's default."""
@@ -256,7 +257,7 @@ class Parameters:
             self._refuse(args, kwargs)
         checks, defaults = self._checks, self._defaults
         found = {
-            key: checks[key](key, value)
+            key: check(key, value) if (check := checks.get(key)) is not None else value
             for key, value in given.items()
             if value is not defaults[key]
         }

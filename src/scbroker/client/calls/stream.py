@@ -33,7 +33,6 @@ from typing import (
 )
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import check_process, io_thread, public_error, would_block_loop
 from scbroker.client.calls.operation import (
     LONGEST_WAIT,
     MainQueue,
@@ -44,6 +43,13 @@ from scbroker.client.calls.operation import (
     checked_queue,
     mainQueue,
     submit_handler,
+)
+from scbroker.client.calls.tasks import (
+    check_process,
+    io_thread,
+    public_error,
+    set_done,
+    would_block_loop,
 )
 
 P = ParamSpec("P")
@@ -229,7 +235,7 @@ class Stream(Generic[T_co]):
             except _NotYetError:
                 loop = asyncio.get_running_loop()
                 arrived = loop.create_future()
-            wake = functools.partial(loop.call_soon_threadsafe, _set, arrived)
+            wake = functools.partial(loop.call_soon_threadsafe, set_done, arrived)
             self._feed.wake_by(wake)
             try:
                 await arrived
@@ -254,11 +260,6 @@ class Stream(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<Stream of {self._name}>"
-
-
-def _set(arrived: asyncio.Future[None]) -> None:
-    if not arrived.done():
-        arrived.set_result(None)
 
 
 class _Handlers(Generic[T]):

@@ -23,10 +23,10 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.arguments import Content, Progress, Segment, no_progress
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core.sealing import NewPart
 from scbroker.client.http.requests import Query
-from scbroker.client.parts.content import Content, Progress, Segment, no_progress
 from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session

@@ -1,33 +1,48 @@
-"""Hand out containers and their contents: whole, saved to a file, or as a file-like reader.
+"""Hand out containers and their contents: whole, saved to a file, as a file-like reader, or listed.
 
 A small content came with the view; a large one is downloaded by its segments.
+
+A list verifies each container as a single read does. The broker serves pages of views in the order of
+container ids. A request names the next containers after the cursor that this device has verified, with their
+versions: the broker then sends only newer records. If a page lacks a container that this device has verified,
+the client requests it by its id. Spec: docs/spec/protocol.md, section 5.
 """
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import io
+import logging
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from scbroker import errors
+from scbroker.client.arguments import Progress, moment, no_progress, now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import Promise, io_thread
+from scbroker.client.calls.tasks import Promise, io_thread
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.fetching import deletion_proved
+from scbroker.client.containers.history import since_of
 from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.core.judging import Mark
+from scbroker.client.http.requests import check_order
 from scbroker.client.parts import downloads
-from scbroker.client.parts.content import Progress, no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import each_mark
 from scbroker.errors import BrokerError
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.types import Container, Header
+from scbroker.types import Container, ContainerPage, Header
 from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire import containers as wire
 from scbroker.wire.containers import MAX_BATCH, MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS
+from scbroker.wire.problems import result_of
 
 OpenHeader = Callable[[bytes | None], Header[Any] | None]
 _CACHED: Final = 2
@@ -40,17 +55,7 @@ async def get_each(
     """Return each container with the parts in `asked`, or its error, in the order of the ids."""
     with_header, with_content = Role.Header in asked, Role.Content in asked
     found: dict[uuid.UUID, Container[Any] | BrokerError] = {}
-
-    def open_one(fetched: Fetched | BrokerError) -> tuple[Opened, Container[Any]]:
-        if isinstance(fetched, BrokerError):
-            raise fetched
-        opened = opening.open_fetched(session, fetched)
-        header = content = None
-        if with_header:
-            header = open_header(opening.read_part(opened, Role.Header))
-        if with_content:
-            content = opening.read_part(opened, Role.Content)
-        return opened, opening.container(session, opened, content, header, asked=asked)
+    open_one = partial(_opened, session, open_header, asked)
 
     async def get_some(some: Sequence[uuid.UUID]) -> None:
         fetched = await fetching.fetch_many(session, some, header=with_header, content=with_content)
@@ -74,6 +79,24 @@ async def get_each(
     groups = (once[at : at + size] for at in range(0, len(once), size))
     await tasks.a_few_at_once(get_some(group) for group in groups)
     return [tasks.shown(found[container_id]) for container_id in ids]
+
+
+def _opened(
+    session: Session,
+    open_header: OpenHeader | None,
+    asked: Collection[Role],
+    fetched: Fetched | BrokerError,
+) -> tuple[Opened, Container[Any]]:
+    """Open a container and the parts of its view that are asked for; raise its error."""
+    if isinstance(fetched, BrokerError):
+        raise fetched
+    opened = opening.open_fetched(session, fetched)
+    header = content = None
+    if open_header is not None and Role.Header in asked:
+        header = open_header(opening.read_part(opened, Role.Header))
+    if Role.Content in asked:
+        content = opening.read_part(opened, Role.Content)
+    return opened, opening.container(session, opened, content, header, asked=asked)
 
 
 async def read(session: Session, opened: Opened, progress: Progress) -> bytes | None:
@@ -247,3 +270,196 @@ class ContentReader(io.RawIOBase):
         self._segments[index] = segment
         while len(self._segments) > _CACHED:
             del self._segments[next(iter(self._segments))]
+
+
+_DENIED: Final = (errors.NotFoundError, errors.UnreachableError)
+"""Errors that put a container into `leftOut`: the broker denies the container, or the cache lacks it."""
+LEFT_OUT: Final = (
+    "The broker leaves out containers that this device has read: %d, the first is %s. listContainers names "
+    "them in leftOut."
+)
+_log = logging.getLogger("scbroker")
+Entry = Container[Any] | BrokerError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The parameters of a list that are the same for all of its pages."""
+
+    type: str | None
+    limit: int
+    open_header: OpenHeader | None
+    """None if headers are not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A page as the broker served it, in order and not verified."""
+
+    views: fetching.Views
+    known: fetching.StoredMarks
+    """The marks that the page was requested with."""
+    missing: Sequence[uuid.UUID]
+    """Containers of the page's range that have a mark, and that the page does not have."""
+    next: uuid.UUID | None
+
+
+async def page(session: Session, wanted: Wanted, after: uuid.UUID | None) -> ContainerPage[Any]:
+    """Return the page after an id: at most `wanted.limit` containers, and those that the broker left out."""
+    return await _verified(session, wanted, await _request(session, wanted, after))
+
+
+async def pages(
+    session: Session, wanted: Wanted, after: uuid.UUID | None
+) -> AsyncGenerator[Sequence[Entry], None]:
+    """Yield the entries of each page; the next page is requested while one is verified."""
+    upcoming: asyncio.Task[_Served] | None = _begun(session, wanted, after)
+    try:
+        while upcoming is not None:
+            served = await upcoming
+            upcoming = None if served.next is None else _begun(session, wanted, served.next)
+            found = await session.hold(_verified(session, wanted, served))
+            if found.leftOut and not session.is_offline:
+                _log.warning(LEFT_OUT, len(found.leftOut), found.leftOut[0])
+            yield found.containers
+    finally:
+        if upcoming is not None:
+            upcoming.cancel()
+            await asyncio.gather(upcoming, return_exceptions=True)
+
+
+def _begun(session: Session, wanted: Wanted, after: uuid.UUID | None) -> asyncio.Task[_Served]:
+    """Start the request of a page."""
+
+    async def request() -> _Served:
+        # `hold` counts the request as under way: call it in the task, which may be cancelled before it runs.
+        return await session.hold(_request(session, wanted, after))
+
+    return asyncio.create_task(request())
+
+
+async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) -> _Served:
+    """Request a page; name in the request the first marks after the cursor.
+
+    The marks are read before the request, so that a container that this device creates meanwhile does not
+    count as missing. If `limit` marks were found, there may be more after them: then a page of all types is
+    cut at the last of them, so that at most `limit` containers are missing. Marks have no type, so a page of
+    one type has no missing containers.
+    """
+    known = _marks_after(session, after, wanted.limit)
+    if session.is_offline:
+        return _of_marks(known, after, wanted.limit)
+    message = wire.ListRequest(
+        after=None if after is None else str(after),
+        limit=wanted.limit,
+        type=wanted.type,
+        header=wanted.open_header is not None,
+        known=[
+            wire.KnownContainer(containerId=str(each), since=since)
+            for each, (_, mark) in known.items()
+            if (since := since_of(mark)) is not None
+        ],
+    )
+    answer = await session.call("POST", "/v1/containers/list", wire.ContainerList, message=message)
+    views = {
+        uuid.UUID(item.containerId): result_of(item.view, item.problem)
+        for item in answer.containers
+    }
+    following = None if answer.next is None else uuid.UUID(answer.next)
+    ids = [item.containerId for item in answer.containers]
+    check_order(ids, after, answer.next, wanted.limit)
+    if wanted.type is not None:
+        return _Served(views, known, (), following)
+    if len(known) == wanted.limit:
+        last = max(known)
+        following = last if following is None else min(following, last)
+        views = {each: view for each, view in views.items() if each <= following}
+    missing = [
+        each for each in known if each not in views and (following is None or each <= following)
+    ]
+    return _Served(views, known, missing, following)
+
+
+def _of_marks(known: fetching.StoredMarks, after: uuid.UUID | None, limit: int) -> _Served:
+    """Return a page offline: a cache cannot list, so request each container with a mark by its id."""
+    if not known and after is None:
+        raise errors.OfflineError(
+            "The cache has no container, and the broker is away: list again when it is back."
+        )
+    return _Served({}, {}, list(known), max(known) if len(known) == limit else None)
+
+
+def _marks_after(
+    session: Session, after: uuid.UUID | None, count: int
+) -> dict[uuid.UUID, tuple[bytes, Mark]]:
+    """Return the first marks after an id, by id.
+
+    Leaves out containers that were proved to be deleted, or that the user has left.
+    """
+    found: dict[uuid.UUID, tuple[bytes, Mark]] = {}
+    first = b"" if after is None else after.bytes
+    for key, stored in each_mark(session.marks, fetching.KIND, first, size=count):
+        mark = Mark.decode(stored)
+        if not (mark.deleted or mark.left):
+            found[uuid.UUID(bytes=key)] = stored, mark
+        if len(found) == count:
+            break
+    return found
+
+
+async def _verified(session: Session, wanted: Wanted, served: _Served) -> ContainerPage[Any]:
+    """Verify and open the containers of a page; fetch those that the broker left out."""
+    fetched = await fetching.judge_listed(session, served.views, served.known)
+    again = [each for each in served.views if each not in fetched]
+    fetched |= await _fetch(session, wanted, [*again, *served.missing])
+    denied = [each for each in served.missing if isinstance(fetched[each], _DENIED)]
+    ids = sorted(fetched.keys() - set(denied))
+
+    def open_one(container_id: uuid.UUID) -> Container[Any]:
+        return _open(session, wanted, fetched[container_id])
+
+    entries: list[Entry] = []
+    for each, outcome in zip(ids, await tasks.each_in_pool(open_one, ids), strict=True):
+        if isinstance(outcome, errors.DeletedError):
+            continue
+        if isinstance(outcome, BrokerError):
+            outcome = outcome.fresh()
+            outcome.containerId = each
+        elif session.is_offline and wanted.type is not None and outcome.type != wanted.type:
+            continue
+        elif each in served.missing and not session.is_offline:
+            _log.warning("The broker's list leaves out container %s, which it serves.", each)
+        entries.append(outcome)
+    # Marks have no type, so a list of one type cannot be checked for missing containers.
+    left_out = denied if wanted.type is None else []
+    return ContainerPage(entries, served.next, left_out, _as_of(session, entries))
+
+
+def _as_of(session: Session, entries: Sequence[Entry]) -> dt.datetime | None:
+    """Return when the broker served the oldest copy of the page; None if the page is not from the cache."""
+    if not session.is_offline:
+        return None
+    times = [each.asOf for each in entries if isinstance(each, Container) and each.asOf is not None]
+    return min(times, default=moment(now()))
+
+
+async def _fetch(session: Session, wanted: Wanted, ids: Sequence[uuid.UUID]) -> fetching.Found:
+    """Fetch containers that the page does not have, or that were changed since it was requested."""
+    found: fetching.Found = {}
+    header = wanted.open_header is not None
+    for at in range(0, len(ids), wire.MAX_BATCH):
+        some = ids[at : at + wire.MAX_BATCH]
+        outcomes = await fetching.fetch_many(session, some, header=header, content=False)
+        found |= zip(some, outcomes, strict=True)
+    return found
+
+
+def _open(session: Session, wanted: Wanted, fetched: Fetched | BrokerError) -> Container[Any]:
+    """Return a container without content; raise its error, or `IntegrityError` for another type."""
+    asked = () if wanted.open_header is None else (Role.Header,)
+    _, found = _opened(session, wanted.open_header, asked, fetched)
+    if wanted.type is not None and found.type != wanted.type and not session.is_offline:
+        raise errors.IntegrityError(
+            "The broker lists a container of another type than the one that was asked for."
+        )
+    return found

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import history, sending
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State
@@ -39,7 +39,7 @@ from scbroker.records.container_record import AccessList, ContainerRecord, Entry
 from scbroker.records.group import GroupChain
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import containers
-from scbroker.wire.containers import ContainerView, GoverningView
+from scbroker.wire.containers import ContainerView
 from scbroker.wire.problems import result_of
 
 KIND: Final = "container"
@@ -83,7 +83,7 @@ async def fetch(
     """
     vias = _ANY if via is None else {container_id: via}
     ask = partial(_ask_for_one, vias=vias, header=header, content=content, recipients=recipients)
-    return _raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
+    return tasks.raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
 
 
 async def fetch_many(
@@ -125,7 +125,7 @@ async def judge_listed(session: Session, served: Views, known: StoredMarks) -> F
 
 async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | None) -> Fetched:
     """Return the container as of now, verified against a mark other than the device's, which stays."""
-    return _raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
+    return tasks.raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
 
 
 def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark | None]:
@@ -142,12 +142,6 @@ async def deletion_proved(session: Session, container_id: uuid.UUID) -> AsyncIte
     except errors.DeletedError:
         await fetch(session, container_id)
         raise _no_tombstone() from None
-
-
-def _raised(outcome: Fetched | BrokerError) -> Fetched:
-    if isinstance(outcome, BrokerError):
-        raise outcome.fresh()
-    return outcome
 
 
 def _no_tombstone() -> errors.IntegrityError:
@@ -169,7 +163,7 @@ async def _fetch_each(
         left = [each for each in left if each not in found]
         if not left:
             break
-    return [found.get(each, errors.ConflictError(_BUSY)) for each in ids]
+    return [found.get(each) or errors.ConflictError(_BUSY) for each in ids]
 
 
 def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
@@ -243,7 +237,8 @@ async def _judge_views(
             found[each] = _no_tombstone() if isinstance(view, errors.DeletedError) else view
             continue
         with tasks.alone(partial(found.__setitem__, each)):
-            if len(views) == 1 and _meets_group(view, versions):
+            is_new = any(uuid.UUID(each.groupId) not in versions for each in view.groupChains)
+            if is_new and len(views) == 1:  # a group that this session has not verified yet
                 # The signers' keys first: they are a short answer, and are needed to judge the group.
                 async with tasks.all_or_first_error() as both:
                     both.create_task(_prefetch_keys(session, views, marks))
@@ -255,9 +250,8 @@ async def _judge_views(
             given.append((each, view, group, item))
     evidence = [item for *_, item in given]
     is_short = len(evidence) <= 1 and all(len(item.views) <= _MANY_VIEWS for item in evidence)
-    signatures = {
-        batch.signature_of(each.record.signature) for item in evidence for each in item.views
-    }
+    views_of = [] if is_short else [each for item in evidence for each in item.views]
+    signatures = {batch.signature_of(each.record.signature) for each in views_of}
     all_cores = len(signatures) > _MANY_SIGNATURES
     judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short, all_cores=all_cores)
     whole = list(zip(given, judged, strict=True))
@@ -277,14 +271,11 @@ async def _judge_views(
             if not any_keys:
                 await check_indices(session, state.governing.access)
             if group is not None and not state.record.tombstone:
-                group = await _with_epoch(session, group, state.own_entry.keyIndex)
+                epoch = state.own_entry.keyIndex
+                if epoch > group.epoch:  # than when the group was read
+                    group = await session.groups.opened(group.group_id, fresh=True)
             found[each] = Fetched(state, view, item.now, group)
     return found
-
-
-def _meets_group(view: ContainerView, versions: _Versions) -> bool:
-    """Return whether a view names a group that this session has not verified yet."""
-    return any(uuid.UUID(each.groupId) not in versions for each in view.groupChains)
 
 
 async def _reading_group(
@@ -305,7 +296,9 @@ async def _reading_group(
         if (group_id := uuid.UUID(each.groupId)) in named
     }
     group = None
-    if view.via is not None and not _is_deleted(view):
+    # Nothing of a deleted container is opened.
+    is_deleted = view.head is not None and parse_either(view.head.body).record.tombstone
+    if view.via is not None and not is_deleted:
         # This group first: its answer includes the chain, which is then not requested again.
         group_id = uuid.UUID(view.via)
         group = await _opened(session, group_id, stated.get(group_id, 0))
@@ -347,18 +340,6 @@ async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGr
         with groups_exist():
             await session.groups.chain(group_id)
         raise
-
-
-def _is_deleted(view: ContainerView) -> bool:
-    """Return whether a view is of a deleted container: then nothing of it is opened."""
-    return view.head is not None and parse_either(view.head.body).record.tombstone
-
-
-async def _with_epoch(session: Session, group: OpenGroup, epoch: int) -> OpenGroup:
-    """Return the group; read it again if the container's access list names a later epoch than it has."""
-    if epoch <= group.epoch:
-        return group
-    return await session.groups.opened(group.group_id, fresh=True)
 
 
 async def _ask_for_one(
@@ -479,13 +460,22 @@ async def _collect(
             return found
         match need:
             case history.Keys():
-                answer = history.Proofs(
-                    await _chains_of(session, need), await _groups_of(session, need.groups), now()
-                )
+                chains, groups = await _chains_of(session, need), dict[bytes, GroupChain]()
+                if need.groups:
+                    with groups_exist():
+                        groups |= await session.groups.chains(need.groups)
+                answer = history.Proofs(chains, groups, now())
             case history.Page():
-                answer = await _page(session, container_id, view, need)
+                path = f"/v1/containers/{container_id}/governing"
+                query = {**query_of(view.via), "from": str(need.first), "to": str(need.to)}
+                page = await session.call("GET", path, containers.GoverningPage, query=query)
+                answer = page.governing
             case history.Bodies():
-                answer = await _bodies(session, container_id, view, need)
+                path = f"/v1/containers/{container_id}/records"
+                query = {
+                    **query_of(view.via), "from": str(need.first), "count": str(need.number)
+                }  # fmt: skip
+                answer = (await session.call("GET", path, containers.Bodies, query=query)).bodies
             case history.Judgement():
                 judge = need.judge
                 answer = await io_thread.in_pool(judge) if need.size > _MANY_VIEWS else judge()
@@ -493,24 +483,6 @@ async def _collect(
                 answer = keep is not None and keep(container_id, need.state, need.mark)
                 if keep is not None and not answer:
                     raise errors.ConflictError(_BUSY)
-
-
-async def _page(
-    session: Session, container_id: uuid.UUID, view: ContainerView, need: history.Page
-) -> Sequence[GoverningView]:
-    path = f"/v1/containers/{container_id}/governing"
-    query = {**query_of(view.via), "from": str(need.first), "to": str(need.to)}
-    page = await session.call("GET", path, containers.GoverningPage, query=query)
-    return page.governing
-
-
-async def _bodies(
-    session: Session, container_id: uuid.UUID, view: ContainerView, need: history.Bodies
-) -> Sequence[bytes]:
-    path = f"/v1/containers/{container_id}/records"
-    query = {**query_of(view.via), "from": str(need.first), "count": str(need.number)}
-    page = await session.call("GET", path, containers.Bodies, query=query)
-    return page.bodies
 
 
 async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, KeyChain]:
@@ -564,16 +536,6 @@ async def governing_at(
     raise errors.ForkError(
         "The broker serves another governing record than this device has verified."
     )
-
-
-async def _groups_of(
-    session: Session, wanted: Mapping[uuid.UUID, int]
-) -> Mapping[bytes, GroupChain]:
-    """Return the chains, by name, of the groups for which the authors of records acted."""
-    if not wanted:
-        return {}
-    with groups_exist():
-        return await session.groups.chains(wanted)
 
 
 async def check_indices(session: Session, access: AccessList) -> None:

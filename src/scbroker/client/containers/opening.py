@@ -23,6 +23,7 @@ from scbroker.records.canonical import show_fingerprint, user_id_of, uuid8
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
+    Part,
     Role,
     check_segment_hashes,
 )
@@ -129,18 +130,16 @@ def container(
     asked: Collection[Role] = tuple(Role),
 ) -> Container[Any]:
     """Return the opened container; `asked` are the parts that the caller wants."""
-    state = opened.state
+    state, record = opened.state, opened.state.record
     text = open_type(state, opened.view.type)
     return Container(
         **_metadata(session, state, opened.group, opened.length, text),
-        headerAvailability=_availability(state, Role.Header, header, hidden=Role.Header in asked),
-        contentAvailability=_availability(
-            state, Role.Content, content, hidden=Role.Content in asked
-        ),
+        headerAvailability=_availability(record.header, header, hidden=Role.Header in asked),
+        contentAvailability=_availability(record.content, content, hidden=Role.Content in asked),
         content=content,
         header=header,
-        contentBy=None if (part := state.record.content) is None else user_id_of(part.author),
-        headerBy=None if (part := state.record.header) is None else user_id_of(part.author),
+        contentBy=None if record.content is None else user_id_of(record.content.author),
+        headerBy=None if record.header is None else user_id_of(record.header.author),
         asOf=session.as_of(opened.container_id),
         isOwnDocument=is_own_document(session.fingerprint, text, opened.container_id),
     )
@@ -178,14 +177,14 @@ def secured_of(
     `group` is the one through which the user reads; `length` that of the content, for a reader with the
     container key.
     """
-    may_download = state.may(ContainerAccessLevel.Download)
+    record, may_download = state.record, state.may(ContainerAccessLevel.Download)
     header, content = (
         sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
     )
     return SecuredContainer(
         **_metadata(session, state, group, length, text),
-        headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
-        contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
+        headerAvailability=_availability(record.header, header, hidden=not may_download),
+        contentAvailability=_availability(record.content, content, hidden=not may_download),
         record=state.signed.body,
         signature=state.signed.signature,
         wrap=wrap,
@@ -250,9 +249,9 @@ def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | Non
     return True if chain.roster.epoch == via.epoch and chain.ended is None else None
 
 
-def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:
+def _availability(part: Part | None, found: object, *, hidden: bool) -> Availability:
     """Return whether a result has a part; with `hidden`, a missing one is due to the reader's permissions."""
-    if state.record.part(role) is None:
+    if part is None:
         return Availability.Absent
     if found is not None:
         return Availability.Available

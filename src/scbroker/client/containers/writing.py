@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final, Self, TypeVar
 
 from scbroker import errors
-from scbroker.client.arguments import now
+from scbroker.client.arguments import Content, now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import drafting, fetching, opening, sending
 from scbroker.client.containers.change import KEEP, Change, Grants, Merge, seal_parts
 from scbroker.client.containers.drafting import (
@@ -37,7 +37,6 @@ from scbroker.client.containers.sending import (
 )
 from scbroker.client.core.judging import State
 from scbroker.client.core.sealing import Recipient
-from scbroker.client.parts.content import Content
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
@@ -346,32 +345,29 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     )
 
     for item, basis in bases.items():
-        with tasks.alone(item.fail):
-            bases[item] = replace(basis, fetched=await _in_latest_epoch(session, basis.fetched))
+        # Fetching the keys of a new access list may have brought a later epoch of the group. The author then
+        # has to act in that epoch (docs/spec/groups.md, rule V6).
+        if (group := basis.fetched.group) is not None:
+            with tasks.alone(item.fail):
+                group = await session.groups.opened(group.group_id)
+                bases[item] = replace(basis, fetched=replace(basis.fetched, group=group))
 
     def draft(item: Writing) -> Attempt:
-        basis = bases[item]
-        opened = _open_or_without(session, basis.fetched)
+        basis, fetched = bases[item], bases[item].fetched
+        try:
+            opened = opening.open_fetched(session, fetched)
+        except (errors.DecryptionError, errors.IntegrityError):
+            # Without the container's key a member can still remove or replace its parts.
+            opened = Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
         following = drafting.draft_next(
             session, item.change, opened, basis.grants, recipients, basis.key, basis.time
         )
-        return _judged(item, following, basis.fetched, basis.time)
+        return _judged(item, following, fetched, basis.time)
 
     left = _open(list(bases))
     await _sign_each(session, left, draft, sum(len(bases[item].grants or ()) for item in left))
     left = _open(left)
     await (send_many if len(items) > 1 else send_one)(session, left)
-
-
-async def _in_latest_epoch(session: Session, fetched: Fetched) -> Fetched:
-    """Return `fetched` with the newest state of its group that this session has verified.
-
-    Fetching the keys of a new access list may have brought a later epoch of the group. The author then has to
-    act in that epoch (docs/spec/groups.md, rule V6).
-    """
-    if fetched.group is None:
-        return fetched
-    return replace(fetched, group=await session.groups.opened(fetched.group.group_id))
 
 
 def _holders(fetched: Fetched, grants: Grants | None) -> Holders:
@@ -542,14 +538,6 @@ def _check_settled(state: State, change: Change, grants: Grants | None) -> None:
         raise error
 
 
-def _open_or_without(session: Session, fetched: Fetched) -> Opened:
-    """Open the container; without its key a member can still remove or replace its parts."""
-    try:
-        return opening.open_fetched(session, fetched)
-    except (errors.DecryptionError, errors.IntegrityError):
-        return Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
-
-
 def _check_no_conflict(first: State, latest: State, change: Change) -> None:
     """Raise `ConflictError` if another member changed a field that this change changes too."""
     before, after = first.governing.governing, latest.governing.governing
@@ -667,24 +655,19 @@ async def _recipients(session: Session, items: Sequence[tuple[Writing, Holders]]
     That takes one request for all users and one for all groups. If it fails, the keys are fetched for each
     container alone, so that the error is that of the container which caused it.
     """
-    everybody = {each for _, holders in items for each in holders.ids}
-    groups = {each for _, holders in items for each in holders.groups}
     found: dict[uuid.UUID, Recipient] = {}
-    try:
-        found |= await recipients_of(session, Holders(everybody, everybody, groups))
-    except tasks.EVERYTHING:
-        raise
-    except BrokerError as error:
-        if len(items) == 1:
-            items[0][0].fail(error)
-            return {}
-        for item, holders in items:
-            with tasks.alone(item.fail):
-                found |= await recipients_of(session, holders)
-        return found
+    if len(items) > 1:
+        everybody = {each for _, holders in items for each in holders.ids}
+        groups = {each for _, holders in items for each in holders.groups}
+        with tasks.alone(lambda _: None):
+            found |= await recipients_of(session, Holders(everybody, everybody, groups))
+    has_all = bool(found)
     for item, holders in items:
         with tasks.alone(item.fail):
-            check_living(holders, found)
+            if has_all:
+                check_living(holders, found)
+            else:
+                found |= await recipients_of(session, holders)
     return found
 
 

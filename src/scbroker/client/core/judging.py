@@ -24,6 +24,7 @@ from scbroker.records.group import GroupChain
 from scbroker.records.judge import Acting, InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.records.roster import cut_entry
+from scbroker.types import Head
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import GoverningView, ListView, TypeText
 from scbroker.wire.rosters import Membership
@@ -68,6 +69,10 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.version, self.hash)
 
 
 @dataclass(frozen=True)

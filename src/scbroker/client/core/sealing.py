@@ -23,7 +23,16 @@ from scbroker.crypto.seal import (
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError, KeySubstitutionError
 from scbroker.records import container_record as records
-from scbroker.records.container_record import SEGMENT, AccessList, Entry, Governing, Part, Role
+from scbroker.records.canonical import encode_value
+from scbroker.records.container_record import (
+    SEGMENT,
+    AccessList,
+    Entry,
+    Governing,
+    Part,
+    Role,
+    SaltedEntry,
+)
 from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
@@ -211,12 +220,13 @@ def make_access(
         digest = None if wrap is None else records.wrap_hash(wrap)
         listed.append((Entry(name, index, grant.permissions, grant.expiresAt, digest), wrap))
     listed.sort(key=lambda item: item[0].fingerprint)
-    entries = [
-        AccessEntry(salt=random_bytes(HASH_SIZE), entry=records.encode_entry(entry), wrap=wrap)
-        for entry, wrap in listed
-    ]
-    access = AccessList.made([entry for entry, _ in listed], [each.salted.hash for each in entries])
+    salted = [SaltedEntry(random_bytes(HASH_SIZE), encode_value(entry)) for entry, _ in listed]
+    access = AccessList.made([entry for entry, _ in listed], [each.hash for each in salted])
     digest = records.list_hash(container_id, version, access.entryHashes)
+    entries = [
+        AccessEntry(salt=each.salt, entry=each.entry, wrap=wrap)
+        for each, (_, wrap) in zip(salted, listed, strict=True)
+    ]
     return NewAccess(replace(unlisted, accessList=digest), access, entries)
 
 

@@ -7,24 +7,23 @@ and 12.
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.core import group_judging
-from scbroker.client.core.group_judging import Basis
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.core import group_records
+from scbroker.client.core.group_records import Basis
 from scbroker.client.core.judging import Mark, Unwrap
-from scbroker.client.groups import marks as kept
+from scbroker.client.groups import opening as kept
 from scbroker.client.groups.opening import (
     Answer,
     MembershipJudge,
@@ -34,6 +33,7 @@ from scbroker.client.groups.opening import (
     open_group,
     without_info,
 )
+from scbroker.client.http.requests import check_order
 from scbroker.client.users.directory import Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.verify import SIGNATURE_SIZE
@@ -46,7 +46,6 @@ from scbroker.wire.containers import MAX_GOVERNING
 from scbroker.wire.groups import GroupView
 from scbroker.wire.problems import result_of
 
-T = TypeVar("T")
 Call = Callable[..., Awaitable[Any]]
 """A request under the session's token: `Session.call`."""
 _ROUNDS: Final = 5
@@ -172,7 +171,7 @@ class GroupDirectory:
         group than the pinned one, `RollbackError` and `ForkError` by this device's mark.
         """
         if fresh:
-            return _raised((await self._read([group_id]))[group_id]).chain
+            return tasks.raised((await self._read([group_id]))[group_id]).chain
         [found] = (await self.chains({group_id: version})).values()
         return found
 
@@ -185,7 +184,7 @@ class GroupDirectory:
         }
         if missing := [each for each in wanted if each not in known]:
             for each, outcome in (await self._read(missing)).items():
-                known[each] = _raised(outcome).chain
+                known[each] = tasks.raised(outcome).chain
         return {chain.name: chain for chain in known.values()}
 
     def _at_hand(self, group_id: uuid.UUID, version: int) -> GroupChain | None:
@@ -202,7 +201,7 @@ class GroupDirectory:
         found = await self._read(ids)
         for outcome in found.values():
             if not isinstance(outcome, errors.NotFoundError):
-                _raised(outcome)
+                tasks.raised(outcome)
         return {each for each, outcome in found.items() if isinstance(outcome, Answer)}
 
     async def meet(self, ids: Iterable[uuid.UUID]) -> list[BrokerError]:
@@ -231,7 +230,7 @@ class GroupDirectory:
         known, chain = self._opened.get(group_id), self._at_hand(group_id, version)
         if known is not None and known.chain is chain and not fresh:
             return known
-        return _raised((await self.opened_each([group_id]))[group_id])
+        return tasks.raised((await self.opened_each([group_id]))[group_id])
 
     async def opened_each(
         self, ids: Iterable[uuid.UUID]
@@ -240,12 +239,12 @@ class GroupDirectory:
         found: dict[uuid.UUID, OpenGroup | BrokerError] = {}
         for each, outcome in (await self._rolls(ids)).items():
             with tasks.alone(partial(found.__setitem__, each)):
-                found[each] = await self._open(_raised(outcome))
+                found[each] = await self._open(tasks.raised(outcome))
         return found
 
     async def roll(self, group_id: uuid.UUID) -> Roll:
         """Return a group of the user, read from the broker and judged, and not opened."""
-        return _raised((await self._rolls([group_id]))[group_id])
+        return tasks.raised((await self._rolls([group_id]))[group_id])
 
     async def listed(self) -> list[Listed]:
         """Return the groups in which the user has a leaf, offered ones included, ascending by id.
@@ -261,13 +260,7 @@ class GroupDirectory:
                 "GET", "/v1/groups", wire.GroupList, query=query
             )
             ids = [item.groupId for item in page.groups]
-            cursor = [] if after is None else [after]
-            rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
-            if not rises or page.next not in (None, *ids[-1:]):
-                raise errors.BrokerFaultError(
-                    "The broker's list of groups is not in the order of ids, or does not continue after the "
-                    "last page."
-                )
+            check_order(ids, after, page.next, len(ids))
             found += [
                 Listed(uuid.UUID(item.groupId), item.version, item.accepted) for item in page.groups
             ]
@@ -328,7 +321,7 @@ class GroupDirectory:
 
     async def served(self, group_id: uuid.UUID) -> GroupChain:
         """Return the chain that the broker serves, verified as on a device without a mark; keep nothing."""
-        return _raised((await self._read_once([group_id], anew=True))[group_id]).chain
+        return tasks.raised((await self._read_once([group_id], anew=True))[group_id]).chain
 
     def mark_of(self, group_id: uuid.UUID) -> Mark | None:
         """Return the mark of a group; None if this device has never verified it."""
@@ -371,7 +364,7 @@ class GroupDirectory:
         outcomes = await self._rolls(suspect) if suspect else {}
         for outcome in outcomes.values():
             with contextlib.suppress(errors.NotFoundError, errors.DeletedError):
-                roll = _raised(outcome)
+                roll = tasks.raised(outcome)
                 if roll.group_id not in listed:
                     raise errors.IntegrityError(
                         f"The broker's list leaves out group {roll.group_id}, of which you are a member."
@@ -387,7 +380,7 @@ class GroupDirectory:
         answers = await self._read(ids, membership=True)
         for each, outcome in answers.items():
             with tasks.alone(partial(found.__setitem__, each)):
-                answer = _raised(outcome)
+                answer = tasks.raised(outcome)
                 try:
                     found[each] = await self._memberships.judge(each, answer)
                 finally:
@@ -412,7 +405,7 @@ class GroupDirectory:
         for _ in range(_ROUNDS):
             for each, outcome in (await self._read_once(left, membership)).items():
                 with tasks.alone(partial(found.__setitem__, each)):
-                    if self._keep(each, _raised(outcome).chain):
+                    if self._keep(each, tasks.raised(outcome).chain):
                         found[each] = outcome
             left = [each for each in left if each not in found]
             if not left:
@@ -530,7 +523,7 @@ class GroupDirectory:
         is_fresh = basis.mark is None or basis.mark.partial
         if not kept.keep(self._marks, group_id, chain, partial=is_fresh):
             raise errors.ConflictError(_BUSY)
-        mark = group_judging.mark_of(chain, partial=is_fresh)
+        mark = group_records.mark_of(chain, partial=is_fresh)
         return Basis(basis.group_id, chain, mark, chain.name)
 
     async def _open(self, roll: Roll) -> OpenGroup:
@@ -556,10 +549,4 @@ def _view(basis: Basis, outcome: GroupView | BrokerError) -> GroupView:
     """Return a view or raise its error; a group that this device saw deleted stays deleted."""
     if isinstance(outcome, errors.NotFoundError) and basis.mark is not None and basis.mark.deleted:
         raise errors.DeletedError("The group was deleted.")
-    return _raised(outcome)
-
-
-def _raised(outcome: T | BrokerError) -> T:
-    if isinstance(outcome, BrokerError):
-        raise outcome.fresh()
-    return outcome
+    return tasks.raised(outcome)

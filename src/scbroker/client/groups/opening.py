@@ -1,31 +1,40 @@
-"""Verify and open a group as one of its members sees it: its roster, its info and its keys.
+"""Verify and open a group as one of its members sees it; keep in the trust store what was verified of it.
 
-Spec: docs/spec/groups.md, sections 3, 4 and 12.
+| kind            | key                    | value                                                        |
+|-----------------|------------------------|--------------------------------------------------------------|
+| `group`         | group id               | the pinned name, the mark of its container, the latest epoch |
+| `group-members` | group id               | the roster and the members that were verified last, for C9   |
+| `group-wrap`    | group id, epoch        | the wrap of the epoch's secret: sealed to the user's own key |
+
+A wrap is kept because a manager can leave an older secret out of the info. Groups have a kind of mark of
+their own, because a list of containers never has them. Spec: docs/spec/groups.md, 1, 3, 4 and 12.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import now
-from scbroker.client.core import group_judging, group_keys
-from scbroker.client.core.judging import Unwrap
-from scbroker.client.groups import marks as kept
+from scbroker.client.core import group_records
+from scbroker.client.core.judging import Mark, Unwrap
 from scbroker.client.http.requests import Query
 from scbroker.client.users.directory import Directory
-from scbroker.client.users.trust_store import Marks
+from scbroker.client.users.trust_store import Marks, each_mark, raise_to
 from scbroker.crypto.seal import DecryptionKey
-from scbroker.errors import BrokerError, DecryptionError, IntegrityError
+from scbroker.errors import BrokerError, DecryptionError, IntegrityError, KeySubstitutionError
 from scbroker.records import group, roster
-from scbroker.records.canonical import MAX_UINT, user_id_of
+from scbroker.records.canonical import MAX_UINT, decoder, user_id_of
 from scbroker.records.container_record import Via
 from scbroker.records.group import GroupChain
 from scbroker.records.key_record import KeyChain
-from scbroker.records.roster import Info, Member, SaltedMember
+from scbroker.records.roster import Info, Member, Roster, SaltedMember
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupMembership
@@ -124,7 +133,7 @@ class OpenGroup(Roll):
                     "one: have a manager who has it rename the group, which hands it on."
                 )
             signed = self.chain.keys[epoch]
-            self._keys[epoch] = group_keys.checked_key(self.name, epoch, secret, signed)
+            self._keys[epoch] = group_records.checked_key(self.name, epoch, secret, signed)
         return self._keys[epoch]
 
 
@@ -141,8 +150,8 @@ def open_group(roll: Roll, unwrap: Unwrap, kept: Kept) -> OpenGroup:
     chain, epoch = roll.chain, roll.epoch
     own = roll.members[roll.fingerprint]
     signed = chain.keys[epoch]
-    secret, key = group_keys.open_secret(chain.name, epoch, signed, own, roll.wrap, unwrap)
-    info = group_keys.open_info(chain.name, epoch, chain.roster.info, secret, roll.sealed_info)
+    secret, key = group_records.open_secret(chain.name, epoch, signed, own, roll.wrap, unwrap)
+    info = group_records.open_info(chain.name, epoch, chain.roster.info, secret, roll.sealed_info)
     secrets = _secrets(roll, info, unwrap, kept)
     return _with_info(roll, info, {**secrets, epoch: secret}, {epoch: key})
 
@@ -165,12 +174,12 @@ def _secrets(roll: Roll, info: Info, unwrap: Unwrap, kept: Kept) -> dict[int, by
     found: dict[int, bytes] = {}
     for epoch, secret in enumerate(info.secrets):
         signed = roll.chain.keys[epoch]
-        if secret is not None and group_keys.is_committed(roll.name, epoch, secret, signed):
+        if secret is not None and group_records.is_committed(roll.name, epoch, secret, signed):
             found[epoch] = secret
         elif (wrapped := kept(epoch)) is not None:
             member = Member(roll.fingerprint, wrapped[0], 0, 1)
             try:
-                found[epoch], _ = group_keys.open_secret(
+                found[epoch], _ = group_records.open_secret(
                     roll.name, epoch, signed, member, wrapped[1], unwrap
                 )
             except BrokerError:
@@ -202,13 +211,13 @@ class MembershipJudge:
     async def judge(self, group_id: uuid.UUID, answer: Answer) -> Roll:
         """Judge the members' part of a group's view (C7 to C10, departures), and keep it for C9."""
         chain, membership = answer.chain, answer.membership
-        before = kept.verified_of(self._marks, group_id)
+        before = verified_of(self._marks, group_id)
         if membership is None or not answer.is_of_member:
             if answer.departure is not None and before is not None:
                 await self._take_departure(group_id, chain, before, answer.departure)
-                before = kept.verified_of(self._marks, group_id)
+                before = verified_of(self._marks, group_id)
             raise self._denied(group_id, chain, before)
-        members = group_judging.judge_members(chain, membership.leaves)
+        members = group_records.judge_members(chain, membership.leaves)
         if self._fingerprint not in members:
             raise errors.IntegrityError("The broker serves a group without a leaf of this member.")
         # An unchanged roster has unchanged members: it contains the Merkle root of their leaves.
@@ -225,7 +234,7 @@ class MembershipJudge:
         if self._fingerprint in left:
             raise errors.NotFoundError("You have left this group.")
         if before is None or not is_known or before.denied >= 0 or before.unknown:
-            kept.keep_verified(self._marks, group_id, chain, membership.leaves)
+            keep_verified(self._marks, group_id, chain, membership.leaves)
         owed, deleted, unproved = await self._owed(chain, members, left, membership.owed)
         return Roll(
             group_id=group_id,
@@ -243,17 +252,17 @@ class MembershipJudge:
         )
 
     async def _take_departure(
-        self, group_id: uuid.UUID, chain: GroupChain, before: kept.Verified, served: SignedObject
+        self, group_id: uuid.UUID, chain: GroupChain, before: Verified, served: SignedObject
     ) -> None:
         """Note that the user has left by another device, if the departure is from the verified leaf."""
         own = before.before[1][self._fingerprint]
         if roster.parse_group_departure(served.body).version == own.version:
             keys, members = await self._users.latest_own(), {self._fingerprint: own}
             group.verify_departure(served.signed, chain, members, keys, now())
-            kept.note(self._marks, group_id, departed=own.version)
+            note(self._marks, group_id, departed=own.version)
 
     def _denied(
-        self, group_id: uuid.UUID, chain: GroupChain, before: kept.Verified | None
+        self, group_id: uuid.UUID, chain: GroupChain, before: Verified | None
     ) -> BrokerError:
         """Return the error for a membership that the broker does not serve: ended, or denied (section 12)."""
         if chain.ended is not None:
@@ -266,7 +275,7 @@ class MembershipJudge:
                     "device read it: ask its operator."
                 )
             if before.denied < 0:
-                kept.note(self._marks, group_id, denied=chain.roster.epoch)
+                note(self._marks, group_id, denied=chain.roster.epoch)
         return errors.NotFoundError("You are not a member of this group.")
 
     async def _left(
@@ -283,7 +292,7 @@ class MembershipJudge:
         }
         # A user may have signed with a key that is newer than the chain that the answer names: read it anew.
         keys = await keys_of(self._users, leavers, states, MAX_UINT)
-        return group_judging.judge_departures(membership.departures, chain, members, keys, now())
+        return group_records.judge_departures(membership.departures, chain, members, keys, now())
 
     async def _owed(
         self,
@@ -349,3 +358,174 @@ async def keys_of(
             "it."
         ) from None
     return {chain.fingerprint: chain for chain in chains.values()}
+
+
+PIN: Final = "group"
+_MEMBERS: Final = "group-members"
+_WRAP: Final = "group-wrap"
+
+
+class Pin(msgspec.Struct, array_like=True, frozen=True):
+    """A group's name, and the mark of its container."""
+
+    name: bytes
+    mark: Mark
+    epoch: int = 0
+    """The latest epoch at the mark. A process that has not read the group yet compares lists with it."""
+
+
+class Verified(msgspec.Struct, array_like=True, frozen=True):
+    """The newest roster of which this device has verified the members."""
+
+    roster: bytes
+    members: list[bytes]
+    departed: int = 0
+    """The version of the user's leaf from which this device sent a departure; 0 if it sent none."""
+    denied: int = -1
+    """The epoch in which the broker served no membership to the user any more; -1 while it does."""
+    unknown: bool = False
+    """True if the broker did not know the group at the last read, and the user was warned."""
+
+    @property
+    def epoch(self) -> int:
+        return roster.parse_roster(self.roster).epoch
+
+    @property
+    def before(self) -> tuple[Roster, Mapping[bytes, Member]]:
+        """Return roster and members with which C9 compares those of a later roster."""
+        found = map(roster.parse_member, self.members)
+        return roster.parse_roster(self.roster), {each.fingerprint: each for each in found}
+
+    def has_left(self, fingerprint: bytes) -> bool:
+        """Return whether the user, with this fingerprint, has left by a departure from the kept leaf."""
+        return self.departed > 0 and self.departed == self.before[1][fingerprint].version
+
+    def has_member(self, fingerprint: bytes) -> bool:
+        """Return whether the user with this fingerprint was a member when this device read the group last."""
+        return self.denied < 0 and not self.unknown and not self.has_left(fingerprint)
+
+
+class _Wrap(msgspec.Struct, array_like=True, frozen=True):
+    keyIndex: int
+    wrap: bytes
+
+
+def pin_of(marks: Marks, group_id: uuid.UUID) -> Pin | None:
+    stored = marks.get(PIN, group_id.bytes)
+    return None if stored is None else _pin(stored)
+
+
+def keep(marks: Marks, group_id: uuid.UUID, chain: GroupChain, *, partial: bool) -> bool:
+    """Raise pin and mark to a chain; return False if the mark is of a later version than the chain.
+
+    With `partial`, the mark becomes a partial one, unless the stored mark is not: the end is not read yet.
+    """
+    is_older = False
+
+    def decide(stored: bytes | None) -> bytes | None:
+        nonlocal is_older
+        mark = group_records.mark_of(chain, partial=partial)
+        if stored is not None:
+            pin = _pin(stored)
+            check_name(pin.name, chain)
+            is_older = pin.mark.version > chain.version
+            if is_older:
+                return stored
+            group_records.check_follows(chain, pin.mark)
+            mark = replace(mark, partial=partial and pin.mark.partial)
+        return msgspec.msgpack.encode(Pin(chain.name, mark, chain.roster.epoch))
+
+    raise_to(marks, PIN, group_id.bytes, decide)
+    return not is_older
+
+
+def replace_mark(marks: Marks, group_id: uuid.UUID, chain: GroupChain, before: Mark | None) -> bool:
+    """Replace a mark by the head of a history that the caller accepts; False if it is not `before` any more.
+
+    The members that were verified last may belong to the history that is given up: forget them.
+    """
+    stored = marks.get(PIN, group_id.bytes)
+    pin = None if stored is None else _pin(stored)
+    if (None if pin is None else pin.mark) != before:
+        return False
+    if pin is not None:
+        check_name(pin.name, chain)
+    raise_to(marks, _MEMBERS, group_id.bytes, lambda found: None if found is None else b"")
+    pinned = Pin(chain.name, group_records.mark_of(chain), chain.roster.epoch)
+    new = msgspec.msgpack.encode(pinned)
+    return marks.swap(PIN, group_id.bytes, stored, new)
+
+
+def check_name(name: bytes, chain: GroupChain) -> None:
+    if chain.name != name:
+        raise KeySubstitutionError(
+            "The broker serves another group for this id than this device has pinned."
+        )
+
+
+def verified_of(marks: Marks, group_id: uuid.UUID) -> Verified | None:
+    stored = marks.get(_MEMBERS, group_id.bytes)
+    return _verified(stored) if stored else None
+
+
+def keep_verified(
+    marks: Marks, group_id: uuid.UUID, chain: GroupChain, leaves: Sequence[SaltedMember]
+) -> None:
+    """Keep the members of the roster in force, unless those of a later one are kept."""
+    found = Verified(chain.roster_bytes, [leaf.member for leaf in leaves])
+
+    def decide(stored: bytes | None) -> bytes | None:
+        if stored:
+            before = _verified(stored)
+            if roster.parse_roster(before.roster).version > chain.roster.version:
+                return stored
+            return msgspec.msgpack.encode(replace(found, departed=before.departed))
+        return msgspec.msgpack.encode(found)
+
+    raise_to(marks, _MEMBERS, group_id.bytes, decide)
+
+
+def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
+    """Change `departed`, `denied` or `unknown` of the kept `Verified`."""
+
+    def decide(stored: bytes | None) -> bytes | None:
+        if not stored:
+            return stored
+        return msgspec.msgpack.encode(replace(_verified(stored), **changes))
+
+    raise_to(marks, _MEMBERS, group_id.bytes, decide)
+
+
+def all_verified(marks: Marks) -> Iterator[tuple[uuid.UUID, Verified]]:
+    """Return every group of which this device has verified a membership, ascending by id."""
+    for key, stored in each_mark(marks, _MEMBERS):
+        if stored:
+            yield uuid.UUID(bytes=key), _verified(stored)
+
+
+def keep_wrap(marks: Marks, group_id: uuid.UUID, epoch: int, key_index: int, wrap: bytes) -> None:
+    stored = msgspec.msgpack.encode(_Wrap(key_index, wrap))
+    raise_to(marks, _WRAP, _wrap_key(group_id, epoch), lambda before: before or stored)
+
+
+def wrap_of(marks: Marks, group_id: uuid.UUID, epoch: int) -> tuple[int, bytes] | None:
+    """Return key index and wrap of an epoch that this device has opened."""
+    stored = marks.get(_WRAP, _wrap_key(group_id, epoch))
+    if stored is None:
+        return None
+    found: _Wrap = decoder(_Wrap).decode(stored)
+    return found.keyIndex, found.wrap
+
+
+def _wrap_key(group_id: uuid.UUID, epoch: int) -> bytes:
+    return group_id.bytes + epoch.to_bytes(4, "big")
+
+
+def _pin(stored: bytes) -> Pin:
+    found: Pin = decoder(Pin).decode(stored)
+    return found
+
+
+def _verified(stored: bytes) -> Verified:
+    found: Verified = decoder(Verified).decode(stored)
+    return found

@@ -25,17 +25,17 @@ import secrets
 import time
 import urllib.parse
 from asyncio import sleep
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 
 from scbroker import errors, tracing
-from scbroker.client.http.endpoint import Endpoint
 from scbroker.client.http.transport import (
     PIECE,
     AiohttpTransport,
     Body,
+    Endpoint,
     Response,
     Transport,
     transport_to,
@@ -587,6 +587,17 @@ async def read(response: Response, limit: int) -> bytes:
             raise _too_large(limit)
         found.append(piece)
     return found[0] if len(found) == 1 else b"".join(found)
+
+
+def check_order(ids: Sequence[str], after: object, following: str | None, most: int) -> None:
+    """Raise unless a page has at most `most` ids, which rise from its cursor on to the next one, if any."""
+    cursor = [] if after is None else [str(after)]
+    rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
+    if not rises or len(ids) > most or following not in (None, *ids[-1:]):
+        raise errors.BrokerFaultError(
+            "The broker's list is not in the order of ids, does not continue after the last page, or has "
+            "more items than requested."
+        )
 
 
 def _too_large(limit: int) -> errors.TooLargeError:

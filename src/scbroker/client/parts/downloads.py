@@ -22,14 +22,12 @@ from typing import Final
 
 import msgspec
 
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.tasks import Shared, all_or_first_error
+from scbroker.client.arguments import Progress
+from scbroker.client.calls.tasks import Shared, all_or_first_error, io_thread
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.http.requests import Moved, Query, Taken
-from scbroker.client.own_files import open_own
-from scbroker.client.parts.content import Meter, Progress
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.presigned import PresignedUrls
+from scbroker.client.local_state import open_own
+from scbroker.client.parts.transfers import Journal, Meter, PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import HASH_SIZE, equal, sha256

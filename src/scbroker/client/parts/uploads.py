@@ -14,14 +14,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.tasks import all_or_first_error
+from scbroker.client.arguments import Content, Progress, Segment
+from scbroker.client.calls.tasks import all_or_first_error, io_thread
 from scbroker.client.core.sealing import NewPart
 from scbroker.client.http.requests import CHUNKS_AT_ONCE, Buffers, Query, Taken
-from scbroker.client.parts.content import Content, Meter, Progress, Segment
 from scbroker.client.parts.downloads import RUN, path_of
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.presigned import PresignedUrls
+from scbroker.client.parts.transfers import Journal, Meter, PresignedUrls
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Type
 import msgspec
 
 from scbroker import errors
+from scbroker.client.arguments import checked_content
 from scbroker.client.containers import fetching, writing
 from scbroker.client.containers.change import OWNER, Change, own_nonce
-from scbroker.client.parts.content import checked_content
 from scbroker.records.canonical import container_id_of, json_decoder
 from scbroker.types import Container, SecuredContainer
 

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from scbroker import errors
-from scbroker.client.arguments import moment, now
+from scbroker.client.arguments import Progress, moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import sending
 from scbroker.client.containers.change import Change, Swap
 from scbroker.client.containers.sending import until_signed
 from scbroker.client.containers.writing import update_each
-from scbroker.client.core.judging import Mark
 from scbroker.client.groups.opening import OpenGroup, Roll
-from scbroker.client.parts.content import Progress
+from scbroker.client.http.requests import check_order
 from scbroker.client.rosters import writing
 from scbroker.client.rosters.planning import Intents, Wish
 from scbroker.client.rosters.writing import settle
@@ -283,11 +282,7 @@ async def _pages(
             "POST", "/v1/containers/list", wire.ContainerList, message=message
         )
         ids = [item.containerId for item in answer.containers]
-        cursor = [] if after is None else [after]
-        if sorted({*cursor, *ids}) != [*cursor, *ids] or answer.next not in (None, *ids[-1:]):
-            raise errors.BrokerFaultError(
-                "The broker's list is not in the order of ids, or does not continue after the last page."
-            )
+        check_order(ids, after, answer.next, _AT_ONCE)
         if ids:
             yield [uuid.UUID(each) for each in ids]
         after = answer.next
@@ -383,7 +378,7 @@ async def reset(session: Session, group_id: uuid.UUID, accept: Head | None) -> H
     mark = session.groups.mark_of(group_id)
     chain = await session.groups.served(group_id)
     served = Head(chain.version, chain.head.hash)
-    heads = Heads(None if mark is None else _head(mark), served)
+    heads = Heads(None if mark is None else mark.head, served)
     if accept is None:
         return heads
     if accept != served:
@@ -406,10 +401,6 @@ async def sent_changes(session: Session, group_id: uuid.UUID) -> list[SentChange
     mark = session.groups.mark_of(group_id)
     found = sending.entries(session, group_id.bytes)
     return sending.shown(found, 0 if mark is None else mark.version)
-
-
-def _head(mark: Mark) -> Head:
-    return Head(mark.version, mark.hash)
 
 
 def group_of(opened: OpenGroup, dropped: Sequence[uuid.UUID] = ()) -> Group:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scbroker import errors
-from scbroker.client.core.roster_making import Seat, Texts
+from scbroker.client.core.group_records import Seat, Texts
 from scbroker.client.core.sealing import Recipient, recipient_of
 from scbroker.client.groups.opening import OpenGroup
 from scbroker.client.users.session import Session
@@ -210,7 +210,7 @@ async def plan_next(session: Session, group: OpenGroup, intents: Intents) -> Pla
         managers = _next_managers(group, intents, keys.deleted)
         places = _next_places(group, intents, managers, keys.deleted)
         rises = _rises(group, intents, places)
-        changes_access = managers != _listed(group)
+        changes_access = managers != _permissions(managers_of(group))
         wrapped = {
             user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
         }
@@ -299,10 +299,6 @@ class _Keys:
                 )
 
 
-def _listed(group: OpenGroup) -> dict[uuid.UUID, int]:
-    return {user_id_of(name): entry.permissions for name, entry in group.chain.managers.items()}
-
-
 def _next_managers(
     group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
@@ -315,7 +311,7 @@ def _next_managers(
         return {user_id_of(group.fingerprint): roster.OWNER}
     if intents.managers is not None:
         return {user: wish.value for user, wish in intents.managers.items()}
-    listed = _listed(group)
+    listed = _permissions(managers_of(group))
     if not group.is_owner:
         return listed
     left = {user_id_of(name) for name in group.left}

@@ -21,12 +21,12 @@ import msgspec.structs
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import sending
 from scbroker.client.containers.drafting import MANY_WRAPS, beyond_own_access
 from scbroker.client.containers.sending import Sending, outcomes_said, send_one, until_stored
-from scbroker.client.core import group_keys
-from scbroker.client.core.roster_making import NewRoster, Present, Secret, Texts, make_roster
+from scbroker.client.core import group_records
+from scbroker.client.core.group_records import NewRoster, Present, Secret, Texts, make_roster
 from scbroker.client.core.sealing import NewAccess, make_access, make_type
 from scbroker.client.groups.opening import OpenGroup
 from scbroker.client.rosters.planning import Intents, Plan, plan_first, plan_next
@@ -74,7 +74,7 @@ def draft_first(
     """Return the first record of a new group, with a fresh secret."""
     name = group_name_of(session.fingerprint, nonce)
     group_id = uuid8(name)
-    secret = Secret(0, group_keys.new_secret(), [])
+    secret = Secret(0, group_records.new_secret(), [])
     made = make_roster(name, 1, session.fingerprint, plan.seats or {}, secret, plan.texts, None)
     text, digest = make_type(group_id.bytes, roster.group_type(made.data))
     access = _access(session, group_id, 1, digest, plan)
@@ -152,7 +152,7 @@ def draft_tombstone(session: Session, group: OpenGroup, key: KnownKey, time: int
 
 def _secret(group: OpenGroup, plan: Plan) -> Secret:
     epoch = group.epoch + 1 if plan.rises else group.epoch
-    secret = group_keys.new_secret() if plan.rises else group.secrets[epoch]
+    secret = group_records.new_secret() if plan.rises else group.secrets[epoch]
     return Secret(epoch, secret, [group.secrets.get(each) for each in range(epoch)])
 
 

@@ -6,21 +6,17 @@ stolen token nor a second device can undo what the user did.
 Spec: docs/spec/keyfile.md; docs/spec/protocol.md, sections 3 and 5.
 """
 
+import unicodedata
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from scbroker import errors
-from scbroker.client.arguments import (
-    Validator,
-    check_different,
-    check_kept_reminder,
-    check_new,
-    now,
-)
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.arguments import now
+from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.requests import Requests
 from scbroker.client.local_state import LocalState
 from scbroker.client.users.session import Session, log_in_again
@@ -28,13 +24,13 @@ from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.errors import BrokerFaultError, InvalidArgumentError, QuotaExceededError
-from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
+from scbroker.keys import KeyRing, PassphraseKeys, checked_secret, open_key_file, seal_key_file
 from scbroker.records.canonical import decoder
 from scbroker.records.key_record import KeyChain
 from scbroker.types import Usage
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.users import BlockedUsers
+from scbroker.wire.users import MAX_REMINDER, BlockedUsers
 
 
 async def fetch_usage(session: Session) -> Usage:
@@ -75,6 +71,8 @@ def check_other(session: Session, user_id: uuid.UUID) -> None:
 
 
 _KIND: Final = "key-file"
+Validator = Callable[[str], str | None]
+"""Returns what is wrong with a new password or passphrase, or None."""
 # Placeholder: the order is signed last, because it names the digest of all other fields.
 _UNSIGNED: Final = wire.Authorization(order=b"", signature=bytes(SIGNATURE_SIZE))
 # Nobody changes credentials so often; a broker that claims so could use up the generations.
@@ -437,3 +435,87 @@ async def _store(
     keep_mark(session.marks, ring, key_file)
     await kept.renew(ring)
     return key_file
+
+
+def validate_secret(secret: str) -> str | None:
+    """Return what the default policy finds wrong with a password or passphrase, or None.
+
+    At least 8 characters from 3 of 4 classes: lower case, upper case, digits, everything else.
+    """
+    classes = {
+        "lower" if char.islower() else "upper" if char.isupper() else "digit"
+        if char.isdigit() else "other"
+        for char in secret
+    }  # fmt: skip
+    if len(secret) < 8:
+        return "it has fewer than 8 characters"
+    if len(classes) < 3:
+        return "it has fewer than 3 of: lower case, upper case, digits, other characters"
+    return None
+
+
+def check_credentials(
+    password: str, passphrase: str, reminder: str | None, validator: Validator
+) -> None:
+    """Raise `InvalidArgumentError` that names the wrong one of new secrets and their reminder."""
+    check_new("password", password, validator)
+    check_new("passphrase", passphrase, validator)
+    check_different(password, passphrase)
+    check_reminder(reminder, (password, passphrase))
+
+
+def check_new(name: str, secret: str, validator: Validator) -> None:
+    """Raise `InvalidArgumentError` if the format cannot hold a new secret or the validator refuses it.
+
+    Existing secrets are not held to the policy: one that an older policy accepted must still work.
+    """
+    checked_secret(secret, name)
+    if (fault := validator(secret)) is not None:
+        raise errors.InvalidArgumentError(f"The {name} is too weak: {fault}.")
+
+
+def check_different(password: str, passphrase: str) -> None:
+    """Raise `InvalidArgumentError` for new secrets that are the same text, in any Unicode spelling."""
+    if checked_secret(password, "password") == checked_secret(passphrase, "passphrase"):
+        raise errors.InvalidArgumentError(
+            "passphrase must differ from password: an attacker who learns one would have both."
+        )
+
+
+def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:
+    """Raise `InvalidArgumentError` for a reminder that cannot be stored or contains one of `secrets`."""
+    if reminder is None:
+        return
+    if not _can_be_kept(reminder):
+        raise errors.InvalidArgumentError(
+            f"reminder must have at most {MAX_REMINDER} bytes in UTF-8 and no NUL: shorten it."
+        )
+    if _contains(reminder, secrets):
+        raise errors.InvalidArgumentError(
+            "The reminder contains a secret, and the broker can read it."
+        )
+
+
+def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
+    """Raise `InvalidArgumentError` if the stored reminder, which is to stay, contains one of `secrets`."""
+    if _contains(reminder, secrets):
+        raise errors.InvalidArgumentError(
+            "The reminder that is stored contains one of these secrets, and the broker can read it: give "
+            'another reminder, or "" to remove it.'
+        )
+
+
+def _contains(reminder: str, secrets: tuple[str, str]) -> bool:
+    return any(_folded(secret) in _folded(reminder) for secret in secrets)
+
+
+def _folded(text: str) -> str:
+    """Return a form that is the same for every Unicode spelling of a text, in either case."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _can_be_kept(reminder: str) -> bool:
+    try:
+        return "\0" not in reminder and len(reminder.encode()) <= MAX_REMINDER
+    except UnicodeEncodeError:
+        return False

@@ -149,6 +149,8 @@ class Directory:
         listed = {
             item.fingerprint: item.keyIndex for item in access.entries.values() if item.keyIndex
         }
+        if not listed:
+            return
         for fingerprint, chain in (await self.known_with(listed)).items():
             if (KeyType.Encryption, listed[fingerprint]) not in chain.keys:
                 raise errors.IntegrityError(

@@ -17,9 +17,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import check_process
 from scbroker.client.calls.operation import called
-from scbroker.client.calls.tasks import Shared
+from scbroker.client.calls.tasks import Shared, check_process
 from scbroker.client.groups.directory import GroupDirectory
 from scbroker.client.http.requests import Options, Query, Requests
 from scbroker.client.local_state import LocalState

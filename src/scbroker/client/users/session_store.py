@@ -28,8 +28,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 import filelock
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
+from scbroker.client.calls.tasks import io_thread
+from scbroker.client.local_state import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
@@ -282,13 +282,9 @@ def checked_session_store(sessionStore: object) -> SessionStore:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
         return FileSessionStore(sessionStore)
-    # A class that has these methods passes `isinstance` too: the caller forgot to make an object of it.
     if isinstance(sessionStore, SessionStore) and not isinstance(sessionStore, type):
         return sessionStore
-    if isinstance(sessionStore, type):
-        given = f"the class {sessionStore.__name__}: make an object of it"
-    else:
-        given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
+    given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
     raise InvalidArgumentError(
         "sessionStore must be the path of a folder, a KeychainSessionStore, a FileSessionStore, or an object "
         f"with the methods of SessionStore, not {given}"

@@ -19,8 +19,8 @@ from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError,
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import parse_either
 from scbroker.server.admin.stores import find_key
-from scbroker.server.charges import UNLIMITED as UNLIMITED
-from scbroker.server.charges import Resource as Resource
+from scbroker.server.broker import UNLIMITED as UNLIMITED
+from scbroker.server.broker import Resource as Resource
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql

@@ -16,8 +16,7 @@ from scbroker.errors import InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import UserId, show_fingerprint
 from scbroker.server.admin import stores
 from scbroker.server.admin.stores import time_of
-from scbroker.server.broker import SECOND, Broker, now
-from scbroker.server.charges import quota_of
+from scbroker.server.broker import SECOND, Broker, now, quota_of
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql

@@ -20,8 +20,7 @@ from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server import metrics
 from scbroker.server.answers import answer
-from scbroker.server.broker import Broker, Call, check_active, now
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Broker, Call, Charges, check_active, now
 from scbroker.server.containers import ended_groups, members, storing, tombstones
 from scbroker.server.containers.incoming import Incoming, Transaction, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once

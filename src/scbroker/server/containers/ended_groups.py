@@ -19,8 +19,7 @@ from sqlalchemy import bindparam as b
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.roster import parse_member
-from scbroker.server.broker import Broker, now
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Broker, Charges, now
 from scbroker.server.containers import removing, stored_groups, tombstones
 from scbroker.server.groups.memberships import NUMBERED
 from scbroker.server.storage import statements as sql

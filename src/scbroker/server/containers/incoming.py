@@ -14,8 +14,7 @@ from scbroker.records.canonical import ContainerId, UserId, container_id_of, sto
 from scbroker.records.container_record import AccessList, ContainerRecord, Role, wrap_hash
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import SaltedMember
-from scbroker.server.broker import Broker, Call, SessionUser, refusing
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Broker, Call, Charges, SessionUser, refusing
 from scbroker.server.settings import Settings
 from scbroker.server.storage.database import NewRows
 from scbroker.server.storage.driver import Connection, Row
@@ -84,7 +83,7 @@ class Incoming:
     @cached_property
     def has_group_type(self) -> bool:
         """Whether the record comes with a type that only the container of a group may have."""
-        return self.message.type is not None and roster.is_group_type(self.message.type.type)
+        return self.message.type is not None and grammar.is_group_type(self.message.type.type)
 
 
 @dataclass(slots=True)
@@ -152,7 +151,7 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         if text is not None and len(text.encode()) > grammar.MAX_TYPE:
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
         # A group's type is checked once the container has been read, which shows whether it may have one.
-        if not roster.is_group_type(text):
+        if not grammar.is_group_type(text):
             grammar.check_type(text)
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
@@ -165,7 +164,7 @@ def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
     """Return the leaves that came with a record; refuse a roster without the type of a group."""
     if message.roster is None:
         return {}
-    if message.type is None or not roster.is_group_type(message.type.type):
+    if message.type is None or not grammar.is_group_type(message.type.type):
         raise errors.InvalidArgumentError(
             "A roster needs the type of a group beside it: send both."
         )

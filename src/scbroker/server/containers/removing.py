@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.records.canonical import UserId
-from scbroker.server.broker import now
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Charges, now
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql

@@ -22,8 +22,7 @@ from scbroker.records.canonical import stored_user_id, user_id_of
 from scbroker.records.container_record import sealed_size
 from scbroker.records.key_record import READER_TOLERANCE
 from scbroker.records.roster import Roster, SaltedMember
-from scbroker.server.broker import SECOND, add_to_counter, not_found, refusing
-from scbroker.server.charges import Charges
+from scbroker.server.broker import SECOND, Charges, add_to_counter, not_found, refusing
 from scbroker.server.containers import members as lists
 from scbroker.server.containers import stored_groups, tombstones
 from scbroker.server.containers.incoming import Incoming, Transaction

@@ -18,7 +18,7 @@ from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.container_record import GROUP_TYPE
 from scbroker.records.group import GroupChain, Moments
 from scbroker.records.roster import Member, SaltedMember
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Charges
 from scbroker.server.containers import members as lists
 from scbroker.server.containers.incoming import Incoming, Stored, Transaction
 from scbroker.server.events import log

@@ -18,8 +18,7 @@ from scbroker.records import judge, roster
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import ContainerRecord, Entry, Part, Role, Via, parse_either
 from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.server.broker import SECOND, check_unexpired, not_found, refusing
-from scbroker.server.charges import Charges
+from scbroker.server.broker import SECOND, Charges, check_unexpired, not_found, refusing
 from scbroker.server.containers import members, rosters, stored_groups, tombstones
 from scbroker.server.containers.incoming import Incoming, Stored, Transaction
 from scbroker.server.containers.stored_groups import StoredGroup

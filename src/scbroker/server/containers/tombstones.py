@@ -19,8 +19,7 @@ from sqlalchemy import bindparam as b
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, parse_either
-from scbroker.server.broker import Broker
-from scbroker.server.charges import Charges
+from scbroker.server.broker import Broker, Charges
 from scbroker.server.containers import members
 from scbroker.server.events.pages import event_of
 from scbroker.server.storage import statements as sql

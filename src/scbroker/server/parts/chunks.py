@@ -23,13 +23,13 @@ from scbroker.records.roster import cut
 from scbroker.server.broker import (
     Broker,
     Call,
+    Charges,
     check_active,
     check_unexpired,
     is_unexpired,
     not_found,
     now,
 )
-from scbroker.server.charges import Charges
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql

@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.errors import OverloadedError
-from scbroker.server.broker import SECOND, Broker, now
-from scbroker.server.charges import Charges
+from scbroker.server.broker import SECOND, Broker, Charges, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import good_until

@@ -16,8 +16,7 @@ from sqlalchemy import bindparam as b
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
-from scbroker.server.broker import Broker, Call, check_active
-from scbroker.server.charges import quota_of
+from scbroker.server.broker import Broker, Call, check_active, quota_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection

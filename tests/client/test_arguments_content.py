@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError
-from scbroker.client.parts.content import Content, checked_content
+from scbroker.client.arguments import Content, checked_content
 from scbroker.records.container_record import SEGMENT
 
 

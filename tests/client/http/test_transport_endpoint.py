@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.http.endpoint import allowed, checked_origins
+from scbroker.client.http.transport import allowed, checked_origins
 from tests.kit.cases import in_one_case
 
 KEY = uuid.UUID(int=1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import BrokerError
-from scbroker.client.people.link_url import LinkUrl, plain_address
+from scbroker.client.people.links import LinkUrl, plain_address
 
 SERVER = "https://broker.example/scbroker"
 LINK = LinkUrl(SERVER, uuid.UUID(int=7), b"f" * 32, b"s" * 32, True)
