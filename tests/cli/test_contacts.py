@@ -61,11 +61,7 @@ def test_a_mistake_with_contacts_is_an_error_that_says_what_to_do_and_changes_no
     for arguments, status, words in (
         (["add", card_of(alice)], 2, "This is your own card"),
         (["add", link], 2, "This is a link, not a contact card"),
-        (
-            ["add", elsewhere],
-            2,
-            "The card names a user of https://other.example, and profile default",
-        ),
+        (["add", elsewhere], 2, "The card is of a user of https://other.example"),
         (["add", unknown], 3, "The broker does not know user"),
         (["add", card_of(carol), "--name", "bob"], 1, "pass another name"),
         (["add", card_of(bob), "--name", "B"], 1, "rename that contact instead"),

@@ -206,7 +206,7 @@ def test_the_commands_list_choose_and_remove_profiles(person: Callable[[str], Pe
     assert "Pass --yes to confirm" in error
     assert f"User {user} stays at" in error
     done = alice.run("profiles", "rm", "work", "--yes")
-    assert "scbroker profiles use NAME" in done.error
+    assert "Profile work is removed" in done.error
     assert [each["profile"] for each in alice.json("profiles")] == ["default"]
     assert alice.json("profiles")[0]["sessionKept"] is False
     alice.run("profiles", "rm", "default", "--yes")

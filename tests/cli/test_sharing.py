@@ -30,7 +30,6 @@ MISTAKES: Final[list[tuple[list[str], int, str]]] = [
     (["revoke", "plan", "Bob"], 3, "Bob has no access to 'plan'"),
     (["leave", "plan"], 2, "Pass --yes to confirm"),
     (["leave", "plan", "-y"], 2, "delete it"),
-    (["unblock", "Bob"], 3, "Bob is not blocked: `scbroker blocked` lists"),
 ]  # fmt: skip
 
 

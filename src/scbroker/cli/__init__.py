@@ -35,6 +35,7 @@ _MORE: Final = {
     errors.NotAuthenticatedError.code: "Run `scbroker login`.",
     errors.SessionStoreError.code: "With --session-folder FOLDER, `scbroker register`, `login` and `ui` keep "
     "the session in a folder: anybody who can read this folder has the account.",
+    errors.EventsExpiredError.code: "`scbroker events --since` takes that number.",
     errors.TrustStoreError.code: "`scbroker login --trust-folder FOLDER` chooses another folder.",
     errors.UnsettledAccessError.code: "`scbroker mark access` shows the change, and accepts or undoes it.",
 }

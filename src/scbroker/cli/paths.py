@@ -72,9 +72,6 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         if self._root is not None:
             os.close(self._root)
             self._root = None

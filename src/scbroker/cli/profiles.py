@@ -288,26 +288,18 @@ def sessions(folder: str | None) -> str:
         scbroker.KeychainSessionStore().check()
         return "the system's keychain"
     scbroker.FileSessionStore(folder).check()
-    _check_written(Path(folder))
     return f"{folder}, whose files anybody can use who can read them"
 
 
 def marks(folder: str | None) -> Path:
     """Return the trust store's folder; raise if marks cannot be kept there."""
     found = Path(folder or platform_folder("state", ", or pass --trust-folder"))
-    _check_written(found)
-    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))  # raises if others can write it
-    return found
-
-
-def _check_written(folder: Path) -> None:
-    import tempfile
-
     try:
-        make_folder(folder)
-        tempfile.TemporaryFile(dir=folder).close()
+        make_folder(found)
     except OSError as error:
         raise errors.InvalidArgumentError(
-            f"{error.filename or folder} cannot be written ({error.strerror}): choose other folders with "
-            "--session-folder and --trust-folder."
+            f"{found} cannot be made ({error.strerror}): choose another folder with --trust-folder."
         ) from None
+    # Raises if this user cannot write it, or if others can.
+    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))
+    return found

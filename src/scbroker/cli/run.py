@@ -80,7 +80,8 @@ class Run(BaseRun):
 
     def __init__(self, profile: str | None, out: Output) -> None:
         super().__init__(out)
-        self._profile_name = profile
+        self.profile_name = profile
+        """The name that `--profile` or SCBROKER_PROFILE gives."""
         self._provider: scbroker.ServerProvider | None = None
         self.has_left_out = False
         """Whether a list lacked containers that this device has read before, as after access has ended.
@@ -105,12 +106,7 @@ class Run(BaseRun):
         """The chosen profile. Raises `NotFoundError` without one."""
         from scbroker.cli import profiles
 
-        return profiles.load(self._profile_name)
-
-    @property
-    def profile_name(self) -> str | None:
-        """The name that `--profile` or SCBROKER_PROFILE gives."""
-        return self._profile_name
+        return profiles.load(self.profile_name)
 
     def provider(self, profile: Profile) -> scbroker.ServerProvider:
         """Return a provider of the profile's broker without a session; closed when the command ends."""

@@ -54,15 +54,7 @@ def add(
         raise errors.InvalidArgumentError(
             f"This is your own card: give it to others, and add theirs (profile {run.profile.name})."
         )
-    adding = run.people.book.add(parsed, name)  # outside the `try`: raises for an invalid name
-    try:
-        contact = adding.result()
-    except errors.InvalidArgumentError:
-        raise errors.InvalidArgumentError(
-            f"The card names a user of {parsed.serverUrl}, and profile {run.profile.name} is for "
-            f"{run.profile.server_url}: people share at the same broker. Choose another profile with "
-            "--profile."
-        ) from None
+    contact = run.people.book.add(parsed, name).result()
     verified = (
         "verified."
         if contact.verified

@@ -119,24 +119,17 @@ def events(
     def read(log: uuid.UUID | None) -> Sequence[scbroker.ContainerEvent]:
         return run.session.getEvents(kinds, id, type, since, groupId=log).result()
 
-    try:
-        if not follow:
-            found = _in_all_logs(run, read) if team is None and since is None else [*read(team)]
-            _list(run, found if limit is None else found[-limit:], known)
-            return
-        starts = {} if team is None or since is None else {team: since}
-        first = since if team is None else None
-        with run.session.followEvents(first, kinds, id, type, groupStartIds=starts) as stream:
-            wanted = (each for each in stream if team in (None, each.groupId))
-            widths = dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS | ({"name": 24} if names else {})
-            for each in islice(_each_once(wanted), limit):
-                run.out.item(_row(run, each, known), widths)
-    except errors.EventsExpiredError as error:
-        of = " of the group" if team is not None or error.containerId is not None else ""
-        raise errors.EventsExpiredError(
-            f"The broker has dropped the events{of} before {error.firstId}: pass --since {error.firstId}.",
-            error.firstId,
-        ) from None
+    if not follow:
+        found = _in_all_logs(run, read) if team is None and since is None else [*read(team)]
+        _list(run, found if limit is None else found[-limit:], known)
+        return
+    starts = {} if team is None or since is None else {team: since}
+    first = since if team is None else None
+    with run.session.followEvents(first, kinds, id, type, groupStartIds=starts) as stream:
+        wanted = (each for each in stream if team in (None, each.groupId))
+        widths = dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS | ({"name": 24} if names else {})
+        for each in islice(_each_once(wanted), limit):
+            run.out.item(_row(run, each, known), widths)
 
 
 def _in_all_logs(

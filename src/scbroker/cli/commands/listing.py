@@ -159,7 +159,7 @@ def ls(
                 yield each
         if name is not None and not count and not damaged:
             raise errors.NotFoundError(
-                f"You have no container named {name!r}, and none below it, that the options let through: "
+                f"You have no container named {name!r}, and none below it, that fits the options: "
                 "`scbroker ls` lists your containers."
             )
 
@@ -304,7 +304,6 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "modifierIsMember": is_member,
         "access": access_of(run, found.access),
         "permissions": own,
-        "brokerSees": _seen_by_the_broker(found),
     }
     if run.out.as_json:
         return row
@@ -342,20 +341,6 @@ def access_in_words(run: Run, levels: Sequence[scbroker.AccessLevel]) -> list[st
         + (f" until {local(level.expiresAt):%Y-%m-%d %H:%M}" if level.expiresAt else "")
         + ")"
         for level in levels
-    ]
-
-
-def _seen_by_the_broker(found: scbroker.Container[Any]) -> list[str]:
-    """Return the facts about a container that the broker knows (docs/what-the-broker-sees.md)."""
-    sizes = [
-        what for what, has in (("content", found.hasContent), ("header", found.hasHeader)) if has
-    ]
-    return [
-        "no type" if found.type is None else f"the type {found.type!r}",
-        "the members and their permissions",
-        "authors, versions and times",
-        *([f"the size of {' and '.join(sizes)} (not what is in it)"] if sizes else []),
-        "the users who read it, and when",
     ]
 
 

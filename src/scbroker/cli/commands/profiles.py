@@ -81,11 +81,8 @@ def rm(run: Run, name: NameArgument, yes: Yes = False) -> None:
         yes,
     )
     run.provider(profile).forgetKeptSession(profile.user_id).result()
-    was_default = saved.read().default == name
     saved.remove(name)
     run.out.done(
         {"profile": name, "userId": profile.user_id},
         f"Profile {name} is removed. User {profile.user_id} stays at {profile.server_url}.",
     )
-    if was_default and saved.read().profiles:
-        run.out.say("It was the default one: choose another with `scbroker profiles use NAME`.")

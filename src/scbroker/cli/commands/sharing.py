@@ -217,10 +217,6 @@ def unblock(run: Run, person: PersonArgument) -> None:
     """Let a person share containers with you again."""
     who = run.people.find(person)
     found = holder_of(who)
-    if found.id not in run.session.getBlockedUsers().result():
-        raise errors.NotFoundError(
-            f"{found.name} is not blocked: `scbroker blocked` lists the people who are."
-        )
     run.session.unblockUser(who).result()
     run.out.done(
         {"userId": found.id, "name": found.name},
