@@ -101,8 +101,7 @@ def _write_files(home: Path) -> None:
 
 
 def _output(person: Person, command: str) -> str:
-    child = person.at_terminal(*shlex.split(command)[1:])
-    child.setwinsize(40, _COLUMNS)
+    child = person.at_terminal(*shlex.split(command)[1:], COLUMNS=str(_COLUMNS))
     child.expect(pexpect.EOF, timeout=60)
     child.close()
     if child.exitstatus:

@@ -24,7 +24,7 @@ from assurance.faults import scenes
 from assurance.faults.crowd import Crowd
 from assurance.faults.inspection import Inspection
 from assurance.faults.scenes import Scene
-from tests.kit.nursery import want_it
+from tests.kit.processes import want_forks
 from tests.kit.waiting import wait_until
 
 _WHILE_STARTING: Final = 0.25
@@ -116,7 +116,7 @@ def scene_of(engine: str, folder: Path, rng: random.Random) -> AbstractContextMa
 
 
 def main() -> None:
-    want_it()
+    want_forks()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--engine", choices=["sqlite", "postgresql", "cluster"], default="sqlite")

@@ -31,7 +31,7 @@ from scbroker.keys import KeyRing
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
-from tests.kit.nursery import want_it
+from tests.kit.processes import want_forks
 from tests.kit.waiting import PATIENCE, wait_until
 
 CLIENTS: Final = 6
@@ -295,7 +295,7 @@ def run(engine: str, count: int, seed: int, folder: Path, disturbances: int = 6)
 
 
 def main() -> None:
-    want_it()
+    want_forks()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--histories", type=int, default=10, help="rounds, of three containers each"

@@ -8,8 +8,8 @@ import pytest
 
 from scbroker import AccessLevel, MemoryTrustStore, ServerProvider
 from tests.kit.ageing import age, drop_old_events
-from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, put, screen
+from tests.kit.processes import command
 from tests.kit.waiting import PATIENCE
 
 

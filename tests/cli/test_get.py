@@ -18,6 +18,7 @@ from scbroker import (
 )
 from tests.cli.conftest import Halting
 from tests.kit.people import Person, interrupted
+from tests.kit.processes import Terminal
 from tests.kit.waiting import PATIENCE, wait_until
 
 MIB = 1_048_576
@@ -176,7 +177,7 @@ def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
     assert "no content" in alice.run("cat", "f/none", status=3).error
 
 
-def shown(terminal: "pexpect.spawn[str]") -> str:
+def shown(terminal: Terminal) -> str:
     terminal.expect(pexpect.EOF)
     terminal.close()
     return terminal.before or ""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pexpect
 import pytest
 
-from tests.kit.nursery import command
 from tests.kit.people import Person, put
+from tests.kit.processes import command
 
 NAME = "O'$(touch pwned)"
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, Contacts, ServerProvider
-from tests.kit.nursery import command
 from tests.kit.people import Person
+from tests.kit.processes import command
 from tests.kit.waiting import PATIENCE
 
 

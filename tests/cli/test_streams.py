@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.nursery import command
 from tests.kit.people import Person
+from tests.kit.processes import command
 
 
 def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:

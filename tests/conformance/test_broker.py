@@ -25,7 +25,7 @@ from tests.hostile_broker.broker import Exchange, HostileBroker
 from tests.hostile_broker.protocol import EVENTS, RECORD
 from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.engines import free_port
-from tests.kit.nursery import run
+from tests.kit.processes import run
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 

@@ -9,7 +9,7 @@ from scbroker import BrokerError
 from scbroker.conformance.client import play, scenes
 from scbroker.conformance.outcomes import Outcome
 from tests.kit.brokers import environment
-from tests.kit.nursery import run
+from tests.kit.processes import run
 
 
 def adapter(broken: str) -> list[str]:

@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -44,9 +43,9 @@ from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import canonical_origin
-from tests.kit import clocks
+from tests.kit import program
 from tests.kit.engines import free_port
-from tests.kit.nursery import Forked, command, is_available, nursery
+from tests.kit.processes import Process, command, start
 from tests.kit.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -122,7 +121,7 @@ class BrokerProcess:
         self._works_in = works_in
         self._under = under
         self._ahead = clock_ahead
-        self._process: subprocess.Popen[str] | Forked | None = None
+        self._process: Process | None = None
         self._drain: threading.Thread | None = None
 
     def __enter__(self) -> Self:
@@ -179,7 +178,7 @@ class BrokerProcess:
     def clock_ahead(self, seconds: float) -> None:
         assert self._workers == 1, "workers are started by a library, with the right clock"
         self._ahead = seconds
-        clocks.write(self._clock, seconds)
+        program.set_clock(self._clock, seconds)
 
     @property
     def _clock(self) -> Path:
@@ -188,7 +187,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Starts the broker; after `stop` or `kill` on the same port and the same data."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        clocks.write(self._clock, self._ahead)
+        program.set_clock(self._clock, self._ahead)
         self.port = self.port or free_port()
         options = ["--port", str(self.port), "--data-dir", str(self.directory)]
         options += ["--workers", str(self._workers)]
@@ -205,26 +204,14 @@ class BrokerProcess:
         self._drain = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._drain.start()
 
-    def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
+    def _launch(self, options: list[str], log: IO[bytes]) -> Process:
         variables = environment(self.settings, self.variables)
-        arguments = [*self._under, *serve_command(*options)]
+        under = self._under or None
         if self._workers == 1:
-            if is_available() and not self._under:
-                variables["CLOCK"] = str(self._clock)
-                return nursery().start(["serve", *options], variables, self._works_in, log)
-            command = [sys.executable, clocks.__file__, str(self._clock)]
-            arguments = [*self._under, *command, "serve", *options]
-        return subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=variables,
-            cwd=self._works_in,
-            # An interrupt at the terminal is for the test runner, which then stops the broker.
-            start_new_session=True,
-        )
+            variables["CLOCK"] = str(self._clock)
+        else:  # started by a library, with the right clock
+            under = ()
+        return start(["serve", *options], variables, self._works_in, log, under=under)
 
     def _read(self, stdout: IO[str]) -> None:
         for line in stdout:
@@ -260,7 +247,7 @@ class BrokerProcess:
         """A registered user, cheaply: their KeyFile opens under no secret, but the KeyRing is here."""
         return new_user(self, auth, key_file)
 
-    def _running(self) -> subprocess.Popen[str] | Forked:
+    def _running(self) -> Process:
         if self._process is None:
             raise RuntimeError("The broker is not running")
         return self._process

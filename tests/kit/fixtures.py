@@ -23,7 +23,7 @@ from tests.kit import argon2
 from tests.kit.brokers import ENGINES, BrokerProcess, InProcess, Wire
 from tests.kit.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.kit.engines import PostgresServer
-from tests.kit.nursery import want_it
+from tests.kit.processes import want_forks
 from tests.kit.waiting import PATIENCE
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
@@ -44,7 +44,7 @@ settings.register_profile(
 )
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
 
-want_it()
+want_forks()
 
 
 @pytest.hookimpl(tryfirst=True)

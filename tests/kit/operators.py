@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from scbroker.server.admin import rotation
 from scbroker.server.settings import Settings
 from tests.kit.brokers import BrokerProcess, environment
-from tests.kit.nursery import run
+from tests.kit.processes import run
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 

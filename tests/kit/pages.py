@@ -16,7 +16,6 @@ import http.client
 import json
 import re
 import signal
-import subprocess
 import urllib.parse
 import uuid
 from collections.abc import Mapping
@@ -25,9 +24,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.kit.brokers import BrokerProcess
-from tests.kit.nursery import Forked, command, is_available, nursery
 from tests.kit.operators import variables_of
 from tests.kit.people import Person
+from tests.kit.processes import Process, start
 from tests.kit.waiting import PATIENCE
 
 
@@ -63,14 +62,7 @@ class ServedPage:
     def __enter__(self) -> Self:
         options, variables, folder = self._options, self._variables, self._folder
         self._log = (folder / "page-stderr").open("w+b")
-        self._process: subprocess.Popen[str] | Forked
-        if is_available():
-            self._process = nursery().start(options, variables, folder, self._log)
-        else:
-            self._process = subprocess.Popen(
-                command(*options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=self._log, text=True, env=variables, cwd=folder, start_new_session=True,
-            )  # fmt: skip
+        self._process: Process = start(options, variables, folder, self._log)
         assert self._process.stdout is not None
         try:
             first = self._process.stdout.readline()

@@ -35,7 +35,7 @@ from scbroker import (
     ServerProvider,
 )
 from tests.kit.brokers import BrokerProcess
-from tests.kit.nursery import command, is_available, nursery, run
+from tests.kit.processes import Terminal, run
 from tests.kit.waiting import PATIENCE
 
 _COLUMNS, _LINES = 120, 40
@@ -135,17 +135,11 @@ class Person:
             provider.resumeSession().result(PATIENCE)
             yield provider
 
-    def at_terminal(self, *arguments: str | Path, **env: str) -> pexpect.spawn[str]:
+    def at_terminal(self, *arguments: str | Path, **env: str) -> Terminal:
         """Start `scbroker` on a pseudo-terminal of 120 columns; the caller types and expects."""
-        options, size = [str(each) for each in arguments], (_LINES, _COLUMNS)
+        options = [str(each) for each in arguments]
         variables = {**self.environment, "TERM": "xterm-256color", **env}
-        if is_available():
-            return nursery().start_at_terminal(options, variables, self.home, size, PATIENCE)
-        program, *options = command(*options)
-        return pexpect.spawn(
-            program, options, env=variables, cwd=str(self.home), encoding="utf-8",
-            codec_errors="replace", timeout=PATIENCE, dimensions=size,
-        )  # fmt: skip
+        return Terminal(options, variables, self.home, (_LINES, _COLUMNS), PATIENCE)
 
 
 def put(
@@ -207,13 +201,13 @@ def screen(someone: Person, *arguments: str, status: int = 0) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
 
 
-def ended(terminal: pexpect.spawn[str], status: int = 0) -> str:
+def ended(terminal: Terminal, status: int = 0) -> str:
     """Wait for the end of a command, and return what it has shown since the last `expect`."""
     terminal.expect(pexpect.EOF, timeout=PATIENCE)
     return _closed(terminal, status)
 
 
-def interrupted(terminal: pexpect.spawn[str]) -> str:
+def interrupted(terminal: Terminal) -> str:
     """Press Ctrl-C until the command ends, with status 130; return what it has shown since then.
 
     Python misses an interrupt in the moment between writing a prompt and reading the answer.
@@ -225,7 +219,7 @@ def interrupted(terminal: pexpect.spawn[str]) -> str:
     return _closed(terminal, 130)
 
 
-def _closed(terminal: pexpect.spawn[str], status: int) -> str:
+def _closed(terminal: Terminal, status: int) -> str:
     terminal.close()
     assert terminal.exitstatus == status, terminal.before
     return terminal.before or ""

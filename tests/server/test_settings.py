@@ -19,7 +19,7 @@ from scbroker.server.storage.database import SqliteDatabase
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
-from tests.kit.nursery import run
+from tests.kit.processes import run
 from tests.kit.waiting import PATIENCE, wait_until
 
 

@@ -19,8 +19,8 @@ from scbroker.server.settings import Settings, explain_settings, load_settings, 
 from scbroker.wire.codec import MESSAGE
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, environment, serve_command
-from tests.kit.nursery import run
 from tests.kit.operators import admin
+from tests.kit.processes import run
 from tests.kit.scripts import loaded
 from tests.kit.waiting import PATIENCE, wait_until
 

@@ -15,8 +15,8 @@ import pytest
 import scbroker
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.nursery import command
 from tests.kit.operators import admin, admin_json, audited, triggers, variables_of
+from tests.kit.processes import command
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import authorized, delete_key_file, delete_user, ordered, store, storing
