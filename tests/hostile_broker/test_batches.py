@@ -483,3 +483,34 @@ def test_a_known_container_is_judged_by_its_mark_although_the_request_did_not_na
     mallory.query("UPDATE members SET type = NULL WHERE container_id <> ?", last.id)
     mallory.query("UPDATE members SET type = 'letter' WHERE container_id = ?", last.id)
     assert entries(device, containerType="letter", limit=1) == [ROLLBACK]
+
+
+# Limits
+
+
+def test_leaving_out_containers_that_a_device_never_read_is_the_limit(
+    mallory: Mallory, alice: User
+) -> None:
+    stories(alice)
+    device = mallory.device_of(alice)
+    with mallory.lying(LIST, those(lambda n: n != 1)):
+        page = device.listContainers().result(PATIENCE)
+    assert (len(page.containers), page.leftOut) == (2, [])
+
+
+def test_a_grant_on_an_older_list_by_a_device_that_never_read_the_container_is_the_limit(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """The list that this device signs has Bob again. A device that read the removal refuses it as a fork."""
+    [story] = shared(alice, bob, count=1)
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    older_device = mallory.device_of(alice, bob, carol)
+    assert names(older_device, story) == {alice.id}
+    mallory.rewind(story, 1)
+    mallory.query(
+        "DELETE FROM access_lists WHERE container_id = ? AND access_version > 1", story.id
+    )
+    fresh = mallory.device_of(alice, bob, carol)
+    assert kinds(grant(fresh, [story], carol)) == [DONE]
+    assert names(fresh, story) == {alice.id, bob.id, carol.id}
+    mallory.check_refused(older_device, story, FORK)

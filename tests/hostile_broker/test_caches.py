@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore
+from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
 from scbroker.client.cache import folder as module
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
@@ -216,3 +216,37 @@ def test_containers_of_strangers_in_a_list_displace_no_copy_that_was_asked_for(
         assert cache.getContainerMetadata(own).result(PATIENCE).id == own
         page = cache.listContainers().result(PATIENCE)
         assert len(page.leftOut) > 6
+
+
+# Limits
+
+
+@pytest.mark.long
+def test_older_files_are_the_limit_of_a_device_that_lost_its_marks(
+    mallory: Mallory, alice: User, bob: User, new_cache: NewCache
+) -> None:
+    """A fresh device at a broker that serves an old state is as badly off: it is told how old it is."""
+    story = Story(alice).created({alice: OWNER, bob: NO_LIST}, content=b"1")
+    for user in (alice, bob):
+        new_cache(user).getContainer(story.uuid).result(PATIENCE)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    fresh = new_cache(alice, store=MemoryTrustStore())
+    with away(mallory, fresh):
+        found = fresh.getContainer(story.uuid).result(PATIENCE)
+        assert found.asOf is not None
+        assert found.content == b"1"
+
+
+@pytest.mark.long
+def test_a_broker_that_stays_away_is_the_limit_and_the_age_of_the_copy_tells(
+    mallory: Mallory, alice: User, new_cache: NewCache
+) -> None:
+    story = Story(alice).created(content=b"1")
+    cache = new_cache(alice)
+    cache.getContainer(story.uuid).result(PATIENCE)
+    known = cache.getCachedAt(story.uuid).result(PATIENCE)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    with away(mallory, cache):
+        found = cache.getContainer(story.uuid).result(PATIENCE)
+        assert (found.content, found.asOf) == (b"1", known)
+        assert cache.awaySince is not None

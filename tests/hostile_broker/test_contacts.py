@@ -210,3 +210,15 @@ def test_nothing_is_encrypted_for_keys_with_the_same_user_id_and_another_fingerp
     [result] = device.grantAccess(made.id, levels[1]).result(PATIENCE)
     assert isinstance(result, SUBSTITUTION)
     assert RECORD not in mallory.since(count)
+
+
+# Limits
+
+
+def test_an_older_book_is_the_limit_of_a_fresh_device(
+    mallory: Mallory, alice: User, bob: User, eve: User
+) -> None:
+    story = book_of_two_versions(mallory, alice, bob, eve)
+    mallory.rewind(story, 1)
+    found = Contacts(mallory.device_of(alice)).get("Bob").result(PATIENCE)
+    assert found.userId == eve.ring.userId

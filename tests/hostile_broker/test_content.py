@@ -6,6 +6,7 @@ show; and by a writer who signs hashes that fit, so that nothing but the sealing
 
 import functools
 import itertools
+import json
 import random
 import traceback
 import uuid
@@ -592,3 +593,19 @@ def check_refused(
     mallory.check_refused(device, story, DECRYPTION, "getContainer", "getContainerContent")
     story.tell(who.eve, story.follow(who.eve, content=b"truth"))
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"truth"
+
+
+# Limits
+
+
+def test_the_lengths_of_content_and_header_are_the_limit(mallory: Mallory) -> None:
+    """The format has room for padding, and nothing is padded: the record says the length to everybody."""
+    device = mallory.device(mallory.new_user())
+    for size in (0, 7, LARGE):
+        header = "x" * size
+        device.createContainer(bytes(size), header).result(PATIENCE)
+        record = parse_record(mallory.sent_record().record.body)
+        assert record.content is not None
+        assert record.header is not None
+        assert record.content.paddedLength == size
+        assert record.header.paddedLength == len(json.dumps(header))

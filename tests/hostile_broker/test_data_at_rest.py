@@ -267,3 +267,21 @@ def test_a_copy_from_before_the_rotation_opens_under_the_old_key_and_is_the_limi
     theft: Theft,
 ) -> None:
     assert open_stored(theft.old, KEY_FILE, theft.user, theft.before) == theft.key_file
+
+
+# Limits
+
+
+@pytest.mark.long
+def test_an_auth_that_was_heard_opens_the_key_file_until_the_passphrase_is_changed_and_is_the_limit(
+    alone: BrokerProcess,
+) -> None:
+    """Unlike a token it does not expire, and it tests guesses for one Argon2id each."""
+    ring = alone.new_user()
+    keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
+    with Wire(alone) as wire:
+        user = User(ring, wire.log_in(ring))
+        store(user, authorized(user, storing(user, auth=keys.auth))).expect(204)
+        wire.open_key_file(ring.userId, keys.auth).expect(200)
+        store(user, authorized(user, storing(user))).expect(204)
+        wire.open_key_file(ring.userId, keys.auth).expect(401, "credentials")

@@ -636,3 +636,41 @@ def test_one_user_cannot_take_all_waiting_requests(mallory: Mallory) -> None:
         wait_until(lambda: len(refused) >= 8)
         modest.createContainer(b"").result(PATIENCE)
         assert collect(modest, 1, 1) == [1]
+
+
+# Limits
+
+
+def test_what_a_filter_leaves_out_and_what_was_never_told_is_the_limit(mallory: Mallory) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    assert len(reads(device)) == 5
+    with mallory.lying(EVENTS, with_events(lambda log: log[:1])):
+        assert reads(device, containerId=story.uuid) == [1]
+        assert reads(device, eventType=ContainerEventType.Updated) == [2]
+        with mallory.refused(device, INTEGRITY) as attempt:
+            attempt(device.getEvents())
+    mallory.query("DELETE FROM events WHERE id IS NULL")
+    story.tell(alice, story.follow(alice, content=b"6"))
+    mallory.query("DELETE FROM events WHERE id IS NULL")
+    assert len(reads(device)) == 5
+    found = device.getContainer(story.uuid).result(PATIENCE)
+    assert (found.content, found.version) == (b"6", 6), "the container itself says it"
+
+
+@pytest.mark.long
+def test_who_never_saw_the_deletion_is_shown_what_was_before_and_that_is_the_limit(
+    mallory: Mallory,
+) -> None:
+    """Hiding is withholding. With a member's help a fresh device is even shown what came later."""
+    alice, bob, story = deleted_story(mallory)
+    marked = mallory.restarted_device_of(alice, story)
+    story.tell(bob, story.follow(bob, tombstone=True))
+    shown = mallory.rewind(story, 1)
+    for device in (marked, mallory.device_of(alice)):
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"gone"
+    mallory.rewind(story, 2)
+    with pytest.raises(BrokerError.deletedError):
+        marked.getContainer(story.uuid).result(PATIENCE)
+    plant_risen(mallory, story, bob)
+    assert mallory.device_of(alice).getContainerContent(shown.uuid).result(PATIENCE) == b"risen"

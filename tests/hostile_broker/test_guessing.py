@@ -18,7 +18,7 @@ from scbroker.crypto.seal import random_bytes, stretch
 from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
 from scbroker.server.storage.driver import ServerError
-from scbroker.wire.users import KeyFileAnswer
+from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
     COST,
@@ -453,3 +453,27 @@ def test_a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chose
         assert SECRETS[1] not in str(caught.value)
     assert "PUT /v1/key-file" not in mallory.since(count)
     assert device.getReminder().result(PATIENCE) == f"as in {SECRETS[1]}"
+
+
+# Limits
+
+
+def test_who_has_a_session_learns_who_has_public_keys_and_that_is_the_limit(
+    mallory: Mallory,
+) -> None:
+    """A directory is for being asked; an id of 122 bits of a hash is not met with by chance."""
+    alice, device = account(mallory), mallory.device(mallory.new_user())
+    assert device.getPublicKeys(alice.user).result(PATIENCE)
+    with pytest.raises(BrokerError.notFoundError):
+        device.getPublicKeys(KeyRing.generate().userId).result(PATIENCE)
+
+
+def test_a_set_reminder_discloses_that_its_user_exists_and_that_is_the_limit(
+    stranger: Wire, users: dict[str, KeyRing]
+) -> None:
+    hinted = KeyRing.generate()
+    stranger.register(hinted, reminder="the horse").expect(201)
+    answer = ask_reminder(stranger, hinted.userId).expect(200)
+    assert answer.message(ReminderAnswer).reminder == "the horse"
+    unset = ask_reminder(stranger, users["known"].userId).expect(200)
+    assert unset.message(ReminderAnswer).reminder == ""

@@ -5,6 +5,8 @@ keychain or in a second file.
 """
 
 import os
+import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,14 @@ from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, KeychainSessionStore, KeyRing, MemoryTrustStore, ServerProvider
+from scbroker import (
+    BrokerError,
+    FileSessionStore,
+    KeychainSessionStore,
+    KeyRing,
+    MemoryTrustStore,
+    ServerProvider,
+)
 from scbroker.errors import UnsupportedVersionError
 from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
@@ -309,3 +318,45 @@ def test_a_broker_that_refuses_the_newer_of_two_key_rings_does_not_prove_that_bo
     later = at(mallory, folder)
     assert later.resumeSession().result(PATIENCE) == ring.userId
     assert later.getKeyRing().result(PATIENCE) == newer
+
+
+# Limits
+
+
+def test_a_thief_of_both_is_the_user_until_the_keys_are_replaced_and_that_is_the_limit(
+    mallory: Mallory, folder: Path, tmp_path: Path
+) -> None:
+    """A log-out takes nothing back. New keys end the log-ins; signing key 0 stays the thief's for ever."""
+    ring = kept(mallory, folder)
+    device = at(mallory, folder)
+    device.resumeSession().result(PATIENCE)
+    note = device.createContainer(b"before").result(PATIENCE)
+    shutil.copytree(folder, tmp_path / "thief")
+    stolen = dict(_entries())
+    device.logout().result(PATIENCE)
+    with keychain_in_memory() as thiefs:
+        thiefs.entries.update(stolen)
+        thief = at(mallory, tmp_path / "thief")
+        assert thief.resumeSession().result(PATIENCE) == ring.userId
+        assert thief.getContainerContent(note.id).result(PATIENCE) == b"before"
+    device.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
+    device.changeCredentials(NEW_PASSWORD, NEW_PASSPHRASE, compromised=True).result(PATIENCE)
+    with keychain_in_memory() as thiefs:
+        thiefs.entries.update(stolen)
+        not_resumed(
+            mallory, at(mallory, tmp_path / "thief"), NOT_IN, "could not be resumed", *_REFUSED
+        )
+    assert device.getKeyRing().result(PATIENCE).signing[0] == ring.signing[0], "the thief has it"
+
+
+def test_a_thief_of_the_folder_of_a_file_store_is_the_user_and_that_is_its_limit(
+    mallory: Mallory, folder: Path, tmp_path: Path
+) -> None:
+    """Its guide says so; nobody but the user of the machine can read the files."""
+    device = mallory.device(sessionStore=folder)
+    device.register(PASSWORD, PASSPHRASE, keep=True).result(PATIENCE)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    shutil.copytree(folder, tmp_path / "thief")
+    thief = mallory.device(sessionStore=FileSessionStore(tmp_path / "thief"))
+    assert thief.resumeSession().result(PATIENCE) == device.getUserId().result(PATIENCE)

@@ -12,12 +12,12 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, KeyType
 from scbroker import keys as module
-from scbroker.crypto.seal import pad_secret, seal, unseal
+from scbroker.crypto.seal import DecryptionKey, pad_secret, seal, unseal
 from scbroker.crypto.verify import label, sha256
 from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.container_record import parse_entry, parse_record, wrap_info
 from scbroker.wire.users import Session
-from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level
+from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
 from tests.hostile_broker.accounts import (
     COST,
     NEW_PASSPHRASE,
@@ -39,8 +39,9 @@ from tests.hostile_broker.protocol import DECRYPTION, FAULT, FORK, INTEGRITY, RO
 from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.hostile_broker.two_keys import for_two_keys
 from tests.kit.brokers import clock
+from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import User, chain_of
+from tests.kit.writers import Step, User, chain_of, key_records
 
 pytestmark = pytest.mark.usefixtures("derivations")
 
@@ -300,3 +301,39 @@ def test_no_record_of_a_retired_key_is_taken_from_its_retirement_on_and_backdati
     mallory.check_refused(device, story, INTEGRITY, "getContainer", *WRITES)
     mallory.plant(story.twin(), early)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"backdated"
+
+
+# Limits
+
+
+def test_after_a_mere_change_of_secrets_the_old_key_file_is_the_whole_account_and_the_limit(
+    mallory: Mallory,
+) -> None:
+    alice = account(mallory, "changed")
+    thief = KeyRing.open(alice.key_file, alice.user, passphrase=PASSPHRASE)
+    device, container = mallory.device(thief), alice.stories[0].uuid
+    assert device.getContainerContent(container).result(PATIENCE) == b"content"
+    device.updateContainerContent(container, b"the thief's").result(PATIENCE)
+    bob = mallory.device_of(alice.bob)
+    assert bob.getContainerContent(container).result(PATIENCE) == b"the thief's"
+
+
+def test_a_thief_with_signing_key_0_publishes_keys_and_that_is_the_limit_of_a_rotation(
+    mallory: Mallory,
+) -> None:
+    """A leaked KeyRing is a lost account, with the broker's help; its owner is told at the next log-in."""
+    alice, url = account(mallory, "rotated"), mallory.behind.database_url
+    ring = KeyRing.open(alice.key_file, alice.user, passphrase=PASSPHRASE)
+    owner = mallory.accomplice(alice.ring_now)
+    more = (alice.ring_now.encryption[1], DecryptionKey.generate())
+    thief = User(KeyRing(3, ring.signing, (ring.encryption[0], *more)), owner.wire)
+    added = key_records(thief.ring, chain_of(owner), Step(KeyType.Encryption, 2))
+    bob, both = mallory.device_of(alice.bob), [level(owner), level(alice.bob)]
+    index = "UPDATE users SET encryption_index = ? WHERE id = ?"
+    with mallory.serving_keys(owner, [*records_of(owner), *added]):
+        query(url, index, 2, alice.user.bytes)
+        bob.createContainer(b"lost", accessLevels=both).result(PATIENCE)
+        query(url, index, 1, alice.user.bytes)
+        assert wrapped_key(mallory.sent_record(), thief, 2)
+        with pytest.raises(ROLLBACK):
+            mallory.device().logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)

@@ -8,6 +8,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace as with_fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing
+from scbroker.client.core.sealing import OpenPart
 from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
-from scbroker.crypto.verify import MLKEM_KEY_SIZE, labelled_hash
+from scbroker.crypto.verify import MLKEM_KEY_SIZE, labelled_hash, sha256
 from scbroker.records import canonical
 from scbroker.records.canonical import encode_object, user_id_of
-from scbroker.records.container_record import parse_entry, parse_record, wrap_info
+from scbroker.records.container_record import Role, parse_entry, parse_record, wrap_info
 from scbroker.records.key_record import ACTIVE, RETIRED, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
@@ -31,6 +33,7 @@ from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import (
     DECRYPTION,
     FAULT,
@@ -42,7 +45,7 @@ from tests.hostile_broker.protocol import (
     SUBSTITUTION,
     VIEW,
 )
-from tests.hostile_broker.served import governing_of, instead, opened, same, wrapped_key
+from tests.hostile_broker.served import content_of, governing_of, instead, opened, same, wrapped_key
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
@@ -630,3 +633,83 @@ def test_after_a_clock_was_set_back_no_key_is_retired_before_what_it_signed(tmp_
             retire(writer, clock() + 10 * MINUTE).expect(422, "clock")
             delete_user(writer, deletion(writer, closing(writer))).expect(422, "clock")
             assert chain_of(writer).records == before.records
+
+
+# Limits
+
+
+def test_a_withheld_retirement_is_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
+    before, url = records_of(bob), mallory.behind.database_url
+    rotate(url, bob, (KeyType.Encryption, 0), encryption=1)
+    query(url, "UPDATE users SET encryption_index = 0 WHERE id = ?", bob.ring.userId.bytes)
+    device = mallory.device_of(alice)
+    with mallory.serving_keys(bob, before):
+        device.createContainer(b"x", accessLevels=[level(alice), level(bob)]).result(PATIENCE)
+    # It went to the retired key, which is Bob's own all the same.
+    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)
+
+
+def test_a_user_id_that_the_attacker_handed_over_is_the_limit_and_its_fingerprint_tells(
+    mallory: Mallory, alice: User, bob: User, eve: User
+) -> None:
+    said_to_be_bobs = eve.ring.userId
+    device = mallory.device_of(alice)
+    found = device.getPublicKeys(said_to_be_bobs).result(PATIENCE)
+    assert [key.hasFingerprint(bob.ring.fingerprint) for key in found] == [False, False]
+    assert found[0].hasFingerprint(eve.ring.fingerprint)
+
+
+def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_they_get_no_wrap(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Nobody else gets one in their place, and the next change of access mends it."""
+    device, both = mallory.device_of(alice), [level(alice), level(bob, READER)]
+    made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
+    url = mallory.behind.database_url
+    for deleted, wrapped in ((True, 1), (False, 2)):
+        query(url, "UPDATE users SET deleted = ? WHERE id = ?", deleted, bob.ring.userId.bytes)
+        device.updateContainerAccessLevels(made.id, both).result(PATIENCE)
+        sent = mallory.sent_record()
+        assert sum(item.wrap is not None for item in sent.accessList or ()) == wrapped
+        assert wrapped_key(sent, alice)
+    assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)
+
+
+def test_a_write_that_is_tried_again_over_a_change_of_keys_uses_nothing_that_the_thief_has(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """Alice replaces her key while Bob's record is on its way; the thief and the broker keep that record."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    his = mallory.device_of(bob, alice)
+    his.getContainer(story.uuid).result(PATIENCE)
+    sent: list[Any] = []
+
+    def replace_key(exchange: Exchange) -> None:
+        sent.append(exchange.message)
+        if len(sent) == 1:
+            rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
+
+    with mallory.meddling(RECORD, before=replace_key):
+        his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    first, second = sent
+    # Nobody renewed in between: the head has this container key also when Bob reads it again.
+    assert opened(first, story.key) == b"secret"
+    check_closed_to(alice, second, story.key)
+    known = OpenPart.open(story.id, Role.Content, content_of(first), story.key)
+    with pytest.raises(DECRYPTION):
+        with_fields(known, part=content_of(second)).open_segment(
+            0, second.content, sha256(second.content)
+        )
+
+
+def test_a_change_of_keys_that_is_hidden_from_a_device_is_the_limit(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """His device needs no keys, for it has judged the list before. The broker behind refuses the record."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    his = mallory.victim(bob, story, marked=True)
+    rotate(mallory.behind.database_url, alice, (KeyType.Encryption, 0), encryption=1)
+    with mallory.lying(VIEW, instead(recipients=[])), pytest.raises(Exception, match="newer keys"):
+        his.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    assert opened(mallory.sent_record(), story.key) == b"secret"

@@ -281,3 +281,45 @@ def test_a_blocked_user_gives_access_in_no_way(
     _WAYS[way](alice, bob, carol).expect(403, "blocked")
     kinds = [each.eventType for each in alice.events()]
     assert kinds in ([], ["Added", "Deleted"])
+
+
+# Limits
+
+
+def test_as_long_as_the_broker_hides_a_departure_the_user_has_what_they_had_and_that_is_the_limit(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """No writer knows of it, so the key stays. The first writer who is served it ends that."""
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    [(wrap,)] = mallory.query("SELECT wrap FROM members WHERE user_id = ?", bob.ring.userId.bytes)
+    leaver, writer = mallory.device_of(bob, alice), mallory.device_of(alice, bob)
+    leaver.leaveContainer(story.uuid).result(PATIENCE)
+    [(body, signature)] = mallory.query(
+        "SELECT body, signature FROM departures WHERE container_id = ?", story.id
+    )
+    mallory.query("DELETE FROM departures WHERE container_id = ?", story.id)
+    mallory.serve_also(story.uuid, bob, wrap)
+    writer.updateContainerContent(story.uuid, b"later").result(PATIENCE)
+    assert leaver.getContainer(story.uuid).result(PATIENCE).content == b"later"
+    forge(mallory, story, bob, SignedObject(body=body, signature=signature))
+    assert names(writer, story) == {alice.id}
+    writer.updateContainerContent(story.uuid, b"latest").result(PATIENCE)
+    mallory.serve_also(story.uuid, bob, wrap)
+    mallory.check_refused(leaver, story, INTEGRITY, "getContainer")
+
+
+def test_a_member_who_keeps_a_user_who_left_is_the_limit_and_a_block_prevents_it(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """A renewal may keep everybody. The user gets an event, and leaves again, or blocks the member."""
+    everybody: Grants = {alice: OWNER, bob: READER, carol: WRITER}
+    story = Story(alice).created(everybody)
+    leave(story, bob).expect(204)
+    again = replace(story.follow(carol, content=b"x", grants=everybody), departures=1)
+    bob.wire.call("PUT", f"/v1/blocks/{carol.id}").expect(204)
+    story.send(carol, again).expect(403, "blocked")
+    bob.wire.call("DELETE", f"/v1/blocks/{carol.id}").expect(204)
+    story.tell(carol, again)
+    assert bob.events()[-1].eventType == "Added"
+    device = mallory.device_of(alice, bob, carol)
+    assert names(device, story) == {alice.id, bob.id, carol.id}

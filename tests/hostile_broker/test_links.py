@@ -24,13 +24,16 @@ from scbroker import (
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.people.links import LinkUrl
 from scbroker.client.users import accounts
+from scbroker.keys import PassphraseKeys, open_key_file
 from scbroker.records.container_record import parse_entry, wrap_info
 from scbroker.wire.containers import RecordRequest
+from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.accounts import COST, Derivation
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import DECRYPTION, RECORD, SUBSTITUTION
+from tests.hostile_broker.protocol import DECRYPTION, OPEN, RECORD, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
-from tests.kit.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -225,3 +228,63 @@ def test_a_link_that_the_broker_keeps_open_is_not_forgotten(mallory: Mallory, al
     assert [each.userId for each in device.getLinks().result(PATIENCE)] == [link.userId]
     device.revokeLink(link).result(PATIENCE)
     assert device.getLinks().result(PATIENCE) == []
+
+
+# Limits
+
+
+def test_a_thief_together_with_the_broker_pays_an_argon2id_for_each_guess_which_is_the_limit(
+    mallory: Mallory, alice: User, derivations: list[Derivation]
+) -> None:
+    device = mallory.device_of(alice)
+    link = made(device, box_of(device), password=PASSWORD)
+    entered(link, PASSWORD).close()
+    [served] = [e.answer for e in mallory.heard[-12:] if e.name == OPEN]
+    assert isinstance(served, KeyFileAnswer)
+    parts = LinkUrl.parse(link.url)
+    for guess in ("wrong", None, PASSWORD):
+        before = len(derivations)
+        keys = PassphraseKeys.derive(parts.passphrase(guess), link.userId)
+        assert [each.cost for each in derivations[before:]] == [COST]
+        if guess == PASSWORD:
+            ring = open_key_file(served.keyFile, link.userId, keys, None)
+            assert ring.userId == link.userId
+        else:
+            with pytest.raises(DECRYPTION):
+                open_key_file(served.keyFile, link.userId, keys, None)
+
+
+def test_a_changed_address_gets_a_proof_of_the_password_that_opens_nothing_which_is_the_limit(
+    mallory: Mallory, creator: ServerProvider, throttled: BrokerProcess
+) -> None:
+    """The attacker changes a link under way, so that the victim types the password for another broker.
+
+    The attacker has the link's secret, so the proof tests guesses at the password, one Argon2id each.
+    """
+    link = made(creator, box_of(creator), password=PASSWORD)
+    api_key = mallory.behind.api_key
+    refused(changed(link, serverUrl=mallory.url, apiKey=api_key), CREDENTIALS, PASSWORD)
+    auth = next(e.message.auth for e in reversed(mallory.heard) if e.name == OPEN)
+    with Wire(throttled) as wire:
+        answer = wire.open_key_file(link.userId, auth).expect(200).message(KeyFileAnswer)
+    with pytest.raises(DECRYPTION):
+        open_key_file(answer.keyFile, link.userId, PassphraseKeys(auth, auth), None)
+    guessed = PassphraseKeys.derive(LinkUrl.parse(link.url).passphrase(PASSWORD), link.userId)
+    assert guessed.auth == auth
+
+
+def test_contents_that_a_link_could_read_before_its_end_are_the_limit(
+    mallory: Mallory, alice: User
+) -> None:
+    """A broker that kept the old answers serves them on, and the holder may have kept copies anyway."""
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link = made(device, box)
+    guest = entered(link)
+    guest.getContainerContent(box).result(PATIENCE)
+    before = next(e.answer for e in reversed(mallory.heard) if e.name == VIEW)
+    device.revokeLink(link).result(PATIENCE)
+    with mallory.answering(VIEW, before):
+        assert guest.getContainerContent(box).result(PATIENCE) == b"before"
+    with pytest.raises(BrokerError):
+        guest.getContainerContent(box).result(PATIENCE)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, Container, SecuredContainer
+from scbroker import BrokerError, Container, ContainerEvent, ContainerEventType, SecuredContainer
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE
 from scbroker.records.canonical import encode_object
@@ -38,12 +38,12 @@ from tests.hostile_broker.accomplices import (
     level,
     verified_marks,
 )
-from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, RECORD
+from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import always, content_of, entries_of, relisted, with_list
 from tests.kit.beside import beside
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, WRITER, Story, User, session_of
+from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Story, User, session_of
 
 
 def flipped(data: bytes | None, at: int = -1) -> bytes:
@@ -285,3 +285,33 @@ def test_the_list_in_force_decides_who_hears_of_a_fetch(
     assert [(event.containerId, event.relatedUserId) for event in fetched] == [
         (str(story.uuid), bob.id)
     ]
+
+
+# Limits
+
+
+def test_a_time_that_an_author_chose_is_the_limit(mallory: Mallory, alice: User, bob: User) -> None:
+    """It is their clock, not before the record that it follows; the broker may let any such time pass."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER}, time=clock() - 2 * MINUTE)
+    mallory.plant(story, story.follow(bob, content=b"Bob's", time=story.head.time))
+    shown = mallory.device_of(alice, bob).getContainerMetadata(story.uuid).result(PATIENCE)
+    assert shown.modifiedAt == shown.createdAt
+
+
+def test_what_an_event_says_is_the_brokers_word_and_moves_no_container_which_is_the_limit(
+    mallory: Mallory, who: Cast
+) -> None:
+    story, bob = by_alice_and_carol(who), who.bob
+    device = mallory.device_of(bob)
+
+    def lie(page: Any) -> Any:
+        changes = {"version": 9, "relatedUserId": bob.id, "containerType": "other", "date": 1}
+        return replace(page, events=[replace(event, **changes) for event in page.events])
+
+    with mallory.lying(EVENTS, lie):
+        events = device.getEvents(ContainerEventType.Updated).result(PATIENCE)
+    assert [(e.version, e.relatedUserId) for e in events] == [(9, bob.ring.userId)]
+    assert "broker's word" in (ContainerEvent.__doc__ or "")
+    shown = device.getContainerMetadata(story.uuid).result(PATIENCE)
+    assert (shown.version, shown.type) == (2, "t")
+    assert (shown.createdBy, shown.modifiedBy) == (who.alice.ring.userId, who.carol.ring.userId)

@@ -4,13 +4,15 @@ Attacks 15 and 21 of attacks.toml. A device that has seen a state takes no older
 it is asked to do, also once it was started again.
 """
 
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker import BrokerError
+from scbroker import BrokerError, FileTrustStore
 from scbroker.crypto.seal import wrap_key
 from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -157,3 +159,71 @@ def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
     mallory.force(story, bob, forged, 422, "rejected")
     for device in devices:
         mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")
+
+
+# Limits
+
+
+def test_which_of_two_histories_a_fresh_device_gets_is_the_limit(mallory: Mallory) -> None:
+    """It gets one that is consistent, not the newest; and then it stays with that one."""
+    alice, bob, carol = mallory.people(3)
+    story = of_four_versions(alice, bob, carol)
+    older = mallory.rewind(story, 2)
+    first = mallory.device_of(carol, alice)
+    found = first.getContainer(story.uuid).result(PATIENCE)
+    assert (found.content, found.version) == (b"2", 2)
+    mallory.plant(older, older.follow(bob, content=b"other"))
+    assert first.getContainerContent(story.uuid).result(PATIENCE) == b"other"
+    mallory.rewind(story, 4)
+    mallory.check_refused(first, story, FORK, *OPERATIONS)
+    second = mallory.device_of(carol, alice)
+    assert second.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("how", ["lost", "copied back"])
+def test_a_trust_store_that_is_lost_or_copied_back_is_the_limit(
+    mallory: Mallory, tmp_path: Path, how: str, alice: User
+) -> None:
+    """A copy knows what was seen when it was made, and no more."""
+    story, copy = Story(alice).created(content=b"1"), tmp_path / "copy"
+    with mallory.device_of(alice, store=FileTrustStore(tmp_path / "store")) as before:
+        before.getContainer(story.uuid).result(PATIENCE)
+    shutil.copytree(tmp_path / "store", copy)
+    story.tell(alice, story.follow(alice, content=b"2"))
+    with mallory.device(alice.ring, FileTrustStore(tmp_path / "store")) as device:
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+    shutil.rmtree(tmp_path / "store")
+    if how == "copied back":
+        shutil.copytree(copy, tmp_path / "store")
+    mallory.rewind(story, 1)
+    device = mallory.device(alice.ring, FileTrustStore(tmp_path / "store"))
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"1"
+
+
+def test_two_beginnings_by_their_creator_are_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
+    """Each is shown one of them, and stays with it."""
+    alice, bob, carol = mallory.people(3)
+    story = Story(alice).created({alice: OWNER, bob: READER, carol: READER}, content=b"for Bob")
+    his, hers = mallory.device_of(bob, alice), mallory.device_of(carol, alice)
+    assert his.getContainerContent(story.uuid).result(PATIENCE) == b"for Bob"
+    again = Story(alice, nonce=story.nonce)
+    mallory.plant(
+        again, again.begin({alice: OWNER, bob: READER, carol: READER}, content=b"for Carol")
+    )
+    assert hers.getContainerContent(story.uuid).result(PATIENCE) == b"for Carol"
+    mallory.check_refused(his, story, FORK)
+    mallory.plant(story, story.requests[0])
+    mallory.check_refused(hers, story, FORK)
+
+
+def test_a_stale_part_that_a_writer_signs_for_is_the_limit_of_a_fresh_device(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """It does not know what was there before; what it is shown is what Bob, who may write, signed for."""
+    story = Story(alice).created({alice: OWNER, bob: TYPIST, carol: READER}, content=b"old")
+    stale = story.head.content
+    story.tell(alice, story.follow(alice, content=b"new"))
+    mallory.plant(story, story.altered(bob, story.follow(bob, type="t"), content=stale))
+    found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
+    assert (found.content, found.modifiedBy) == (b"old", bob.ring.userId)

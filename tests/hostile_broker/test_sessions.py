@@ -20,8 +20,10 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import Authorization, Challenge, SessionRequest
+from scbroker.wire.users import Authorization, Challenge, Session, SessionRequest
 from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.accounts import file_of
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.tables import count_rows, query
@@ -29,6 +31,7 @@ from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
+    READER,
     Story,
     User,
     chain_of,
@@ -388,3 +391,32 @@ def test_a_proxy_on_another_machine_reads_no_plain_http(proxy: str, plain: str) 
         ServerProvider(key, url, "tests", proxy=proxy, objectStoreOrigins=stores)
     ServerProvider(key, url, "tests", proxy="http://u:p@localhost:8080", objectStoreOrigins=stores)
     ServerProvider(key, "https://broker.example", "tests", proxy="http://proxy.example:3128")
+
+
+# Limits
+
+
+def some_file_of(user: User) -> bytes:
+    """Bytes in the form of a user's KeyFile, which open under nothing."""
+    return file_of([user.name, bytes(32), b"p", b"p"])
+
+
+def test_who_stole_a_token_reads_sealed_data_for_its_time_and_that_is_the_limit(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """So does an attacker at the broker's own address, which TLS is there to prevent."""
+    story = Story(alice).created({alice: OWNER, bob: READER}, content=b"the plaintext")
+    stolen: list[str] = []
+
+    def take(exchange: Exchange) -> None:
+        session: Session = exchange.answer
+        stolen.append(session.token)
+
+    with mallory.meddling(SESSIONS, after=take):
+        mallory.device_of(bob)
+    with Wire(mallory.behind, token=stolen[0]) as thief:
+        answer = thief.call("GET", f"{story.path}?content=1").expect(200)
+    sealed = story.requests[0].content
+    assert sealed is not None
+    assert sealed in answer.body
+    assert b"the plaintext" not in answer.body

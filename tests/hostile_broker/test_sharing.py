@@ -39,6 +39,7 @@ from tests.hostile_broker.served import (
     opened,
     relisted,
     with_list,
+    wrap_of,
     wrapped_key,
 )
 from tests.kit.brokers import clock
@@ -474,3 +475,93 @@ def test_from_the_next_write_on_who_has_expired_opens_and_writes_nothing(mallory
     story.records.append(parse_record(renewal.record.body))
     mallory.plant(story, record)
     mallory.check_refused(hers, story, INTEGRITY)
+
+
+# Limits
+
+
+def test_a_fresh_device_that_is_not_shown_the_revocation_is_the_limit(mallory: Mallory) -> None:
+    """It gets one history that is consistent, and not the newest: the leaver reads what it writes."""
+    alice, bob = mallory.people(2)
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    what_bob_has = story.twin()
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    mallory.plant(what_bob_has, what_bob_has.follow(bob, content=b"forged"))
+    mallory.serve_also(story.uuid, alice, wrap_of(story.requests[0], alice))
+    device = mallory.device_of(alice)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"forged"
+    device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    assert opened(mallory.sent_record(), what_bob_has.key) == b"secret"
+
+
+def test_what_the_leaver_could_read_before_is_the_limit(mallory: Mallory) -> None:
+    """The content stays as it was, under the part key that Bob may have kept."""
+    alice, bob = mallory.people(2)
+    device = mallory.device_of(alice)
+    levels = [level(alice), level(bob, READER)]
+    made = device.createContainer(b"before", accessLevels=levels).result(PATIENCE)
+    first = mallory.sent_record()
+    device.updateContainerAccessLevels(made.id, levels[:1]).result(PATIENCE)
+    assert content_of(mallory.sent_record()).segments == content_of(first).segments
+    assert opened(first, wrapped_key(first, bob)) == b"before"
+
+
+def test_until_the_next_write_expiry_is_the_brokers_word_which_is_the_limit(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    grants: Grants = {alice: OWNER, bob: Grant(READER, clock() - MINUTE)}
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    his = mallory.device_of(bob, alice)
+    with pytest.raises(BrokerError.notFoundError):
+        his.getContainer(story.uuid).result(PATIENCE)
+    mallory.serve_also(story.uuid, bob, wrap_of(story.requests[0], bob))
+    assert his.getContainerContent(story.uuid).result(PATIENCE) == b"content"
+
+
+def test_a_record_dated_back_to_before_the_end_is_the_limit_of_expiry(mallory: Mallory) -> None:
+    alice, bob = mallory.people(2)
+    grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() - MINUTE)}
+    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
+    dated_back = story.follow(bob, content=b"late", time=clock() - 3 * MINUTE // 2)
+    mallory.force(story, bob, dated_back, 404, "not-found")
+    device = mallory.device_of(alice)
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"late"
+
+
+def test_minutes_that_a_clock_may_be_ahead_are_the_limit_of_how_early_somebody_is_dropped(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    end = clock() + 5 * MINUTE
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: Grant(READER, end)})
+    early = story.follow(bob, grants={alice: OWNER, bob: WRITER}, time=clock() + 10 * MINUTE)
+    mallory.force(story, bob, early, 422, "clock")
+    found = mallory.device_of(alice).getContainerMetadata(story.uuid).result(PATIENCE)
+    assert {entry.userId for entry in found.access or ()} == {alice.ring.userId, bob.ring.userId}
+
+
+def test_who_else_is_in_the_list_is_the_limit_of_a_reader_who_does_not_see_it(
+    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
+) -> None:
+    """Bob and the broker show Carol a list without the owner; members who see the list refuse it."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: NO_LIST, eve: READER})
+    hers, eves = mallory.device_of(carol, alice, bob), mallory.device_of(eve, alice, bob)
+    without_the_owner: Grants = {bob: WRITER, carol: NO_LIST, eve: READER}
+    mallory.plant(story, story.follow(bob, grants=without_the_owner, content=b"Bob's"))
+    found = hers.getContainer(story.uuid).result(PATIENCE)
+    assert (found.content, found.access, found.modifiedBy) == (b"Bob's", None, bob.ring.userId)
+    mallory.check_refused(eves, story, INTEGRITY)
+
+
+def test_who_signed_last_is_shown_and_who_wrote_a_carried_part_is_the_limit_of_a_fresh_device(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Alice's record is withheld, and Bob's carries her new part: who saw what was before refuses it."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
+    story.tell(alice, story.follow(alice, header=b"1"))
+    device = mallory.device_of(carol, *story.grants)
+    device.getContainer(story.uuid).result(PATIENCE)
+    hers = story.follow(alice, content=b"Alice's own words")
+    mallory.plant(story, story.altered(bob, hers, author=bob.name))
+    mallory.check_refused(device, story, INTEGRITY)
+    found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
+    assert (found.content, found.modifiedBy) == (b"Alice's own words", bob.ring.userId)

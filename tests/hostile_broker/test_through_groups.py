@@ -455,3 +455,15 @@ def test_a_change_by_a_user_who_is_a_member_again_is_settled_unless_the_role_is_
     else:
         with pytest.raises(UNSETTLED):
             update.result(PATIENCE)
+
+
+# Limits
+
+
+def test_a_device_that_had_not_seen_the_container_cannot_tell(
+    mallory: Mallory, alice: User, bob: User, eve: User
+) -> None:
+    """The limit that the specification states: only a mark shows what came after it."""
+    case = removal(mallory, alice, bob, eve)
+    fresh = mallory.device_of(alice)
+    fresh.updateContainerContent(case.story.uuid, b"new").result(PATIENCE)

@@ -19,7 +19,7 @@ from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh
 from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK
 from tests.hostile_broker.test_event_log import log_of_five, reads, with_events
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, WRITER, Story, User
 
 
 def of_five_versions(alice: User, bob: User, carol: User) -> Story:
@@ -166,3 +166,21 @@ def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(
             else:
                 with mallory.refused(device, error) as attempt:
                     attempt(device.getEvents())
+
+
+# Limits
+
+
+def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the_limit(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    """Bob, who may delete, and the broker: there is nothing left to be read either way."""
+    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: WRITER}, content=b"1")
+    device = mallory.restarted_device_of(alice, story)
+    lie = story.twin()
+    story.tell(carol, story.follow(carol, content=b"hers"))
+    for content in (b"other", b"and on"):
+        mallory.plant(lie, lie.follow(bob, content=content))
+    mallory.plant(lie, lie.follow(bob, tombstone=True))
+    with pytest.raises(BrokerError.deletedError):
+        device.getContainer(story.uuid).result(PATIENCE)

@@ -541,3 +541,50 @@ def test_no_upload_waits_at_a_pipe_that_has_taken_the_place_of_its_file(
     assert failed is not None
     assert "not a regular file any more" in failed
     assert device.getContainerContent(made.id).result(PATIENCE) == b"before"
+
+
+# Limits
+
+
+@pytest.mark.long
+def test_a_change_through_a_memory_map_is_the_limit_and_readers_get_what_was_sealed(
+    mallory: Mallory, alice: User, file: Path
+) -> None:
+    """The system does not date each write to a page that is mapped and changed already."""
+    device = mallory.device_of(alice)
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        mapped[:] = OLD * IN_FILE
+
+        def change() -> None:
+            mapped[:] = NEW * IN_FILE
+
+        made = None
+        with (
+            mallory.meddling(CHUNK, before=once(change)),
+            suppress(BrokerError.invalidArgumentError),
+        ):
+            made = device.createContainer(file).result(PATIENCE)
+    if made is not None:
+        found = mallory.device_of(alice).getContainerContent(made.id).result(PATIENCE)
+        assert found is not None
+        assert len(found) == len(OLD) * IN_FILE
+        assert found[:SEGMENT] == OLD
+        assert found[-SEGMENT:] == NEW
+        assert not found.strip(b"on")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_of_an_object_store_is_followed(mallory: Mallory, status: int) -> None:
+    with BadBroker([http(200)]) as internal:
+        moved = b"Location: %s/latest\r\n" % internal.url.encode()
+        with BadBroker([http(status, headers=moved)]) as store:
+            alice = device_at(mallory, store)
+            made = alice.createContainer(CONTENT).result(PATIENCE)
+            with addressing(mallory, lambda _: store.url):
+                for started in (alice.createContainer(CONTENT), alice.getContainerContent(made.id)):
+                    with pytest.raises(BrokerError) as refused:
+                        started.result(PATIENCE)
+                    assert refused.value == BrokerError.unreachableError
+            assert internal.requests == []
+            assert {request.head.split()[0] for request in store.requests} == {b"PUT", b"GET"}

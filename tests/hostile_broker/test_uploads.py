@@ -275,3 +275,16 @@ def test_requests_at_once_in_many_sessions_store_no_byte_more_than_one_after_the
     assert used(url, sessions[0]).bytes == 7 * KIB_64
     assert len(objects(broker)) - before == 7
     check_usage(url)
+
+
+# Limits
+
+
+@pytest.mark.long
+def test_contents_that_records_name_have_no_bound_and_that_is_the_limit(
+    broker: BrokerProcess, session: NewSession
+) -> None:
+    alice = session(broker.new_user())
+    for _ in range(PARTS + 1):
+        story = Story(alice)
+        story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
