@@ -30,10 +30,10 @@ _MODULES: Final = {
     "commands.marks": ("mark", "sent"),
     "commands.doctor": ("doctor",),
     "commands.ui": ("ui",),
-    "admin.serve": ("serve",),
+    "admin.keeping": ("serve", "admin"),
     **dict.fromkeys(
         (
-            "admin.api_keys", "admin.users", "admin.usage", "admin.audit", "admin.keeping",
+            "admin.api_keys", "admin.users", "admin.usage", "admin.audit",
         ),
         ("admin",),
     ),

@@ -19,11 +19,14 @@ _HOW: Final = (
     "2026-12-31T18:00+01:00"
 )
 
-UNTIL_HELP: Final = (
-    "When the access ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time zone "
-    "(2026-12-31), or at a time with its zone (2026-12-31T18:00Z)."
-)
-Until = Annotated[str | None, typer.Option(metavar="TIME", help=UNTIL_HELP)]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="When the access ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time "
+        "zone (2026-12-31), or at a time with its zone (2026-12-31T18:00Z).",
+    ),
+]
 
 
 def end_of(until: str, option: str = "--until") -> dt.datetime:

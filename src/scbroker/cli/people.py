@@ -295,14 +295,12 @@ def tell_offers(run: Run) -> None:
             )
 
 
-PersonArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PERSON",
-        help="A person: the name of a contact, a user id or a contact card.",
-        autocompletion=complete_person,
-    ),
-]
+PERSON: Final = typer.Argument(
+    metavar="PERSON",
+    help="A person: the name of a contact, a user id or a contact card.",
+    autocompletion=complete_person,
+)
+PersonArgument = Annotated[str, PERSON]
 GROUP_HELP: Final = "its name, its id, or four or more first digits of the id."
 GroupArgument = Annotated[
     str,

@@ -10,9 +10,9 @@ import typer
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
 from scbroker.cli.commands.account import parsed_user
-from scbroker.cli.completion import complete_person
 from scbroker.cli.output import fields_of
 from scbroker.cli.paths import new_file
+from scbroker.cli.people import PERSON
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
     NewPassphraseFile,
@@ -38,17 +38,7 @@ KeyFileArgument = Annotated[
 
 
 @command(ACCOUNT)
-def keys(
-    run: Run,
-    person: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PERSON",
-            help="A person: the name of a contact, a user id or a contact card. By default yourself.",
-            autocompletion=complete_person,
-        ),
-    ] = None,
-) -> None:
+def keys(run: Run, person: Annotated[str | None, PERSON] = None) -> None:
     """Show a person's public keys, or your own.
 
     The fingerprint is that of the user, and the same for all keys: compare it with the person. Retired keys

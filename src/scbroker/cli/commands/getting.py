@@ -39,6 +39,15 @@ _PIECE: Final = 8_388_608
 _HARMLESS: Final = re.compile("[\t\n\u00ad\u200c\u200d\ufeff]|\r\n")
 """Characters that `harmless` escapes and plain text may have: tab, line end, joiner, soft hyphen, BOM."""
 
+OutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="The file or folder to write; `-` writes to standard output.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite files that exist.")]
 
 
@@ -46,16 +55,7 @@ Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite files that
 def get(
     run: Run,
     containers: ContainersArgument,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The file or folder to write; `-` writes to standard output. By default a file in this "
-            "folder.",
-        ),
-    ] = None,
+    output: OutputOption = None,
     recursive: Recursive = False,
     everyone: Everyone = False,
     force: Force = False,
@@ -63,8 +63,9 @@ def get(
 ) -> None:
     """Save contents to files.
 
-    A file gets the last part of the container's name; with --recursive the whole name, as a path. It has the
-    time of the file that was stored, and only you can read it. It gets its name once all of it is verified.
+    Without --output, a file in this folder gets the last part of the container's name; with --recursive the
+    whole name, as a path. It has the time of the file that was stored, and only you can read it. It gets its
+    name once all of it is verified.
 
     An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
     time of the stored one; with --checksum, if it has the same bytes, all of which are read from the broker.

@@ -14,10 +14,11 @@ import scbroker  # lazy: each name is imported at its first use, so that command
 from scbroker import errors
 from scbroker.cli import with_message
 from scbroker.cli.command import SHARING, Yes, command, group
-from scbroker.cli.completion import complete_group, complete_person
+from scbroker.cli.completion import complete_group
 from scbroker.cli.output import ShortId
 from scbroker.cli.people import (
     GROUP_HELP,
+    PERSON,
     GroupArgument,
     Holder,
     OfferArgument,
@@ -71,12 +72,7 @@ class Place(enum.StrEnum):
 RoleOption = Annotated[
     str, typer.Option(metavar="|".join(ROLES), help=f"The role of the people. {_ROLE_HELP}")
 ]
-_PERSON: Final = typer.Argument(
-    metavar="PERSON",
-    help="A person: the name of a contact, a user id or a contact card.",
-    autocompletion=complete_person,
-)
-PeopleArgument = Annotated[list[str], _PERSON]
+PeopleArgument = Annotated[list[str], PERSON]
 Description = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A description, which all members see.")
 ]
@@ -86,7 +82,7 @@ Description = Annotated[
 def create(
     run: Run,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, which all members see.")],
-    people: Annotated[list[str] | None, _PERSON] = None,
+    people: Annotated[list[str] | None, PERSON] = None,
     role: RoleOption = "writer",
     description: Description = None,
 ) -> None:

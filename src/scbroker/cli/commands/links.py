@@ -14,7 +14,7 @@ from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.commands.card import qr_code
-from scbroker.cli.commands.getting import Force, found_containers, save
+from scbroker.cli.commands.getting import Force, OutputOption, found_containers, save
 from scbroker.cli.commands.sharing import ids_of
 from scbroker.cli.completion import complete_container
 from scbroker.cli.names import CONTAINER, LINK_MARK, AnyContainers, Everyone, Recursive, label_of
@@ -45,7 +45,7 @@ def link(
         list[str] | None,
         typer.Argument(metavar="CONTAINER", help=CONTAINER, autocompletion=complete_container),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)] = None,
+    until: dates.Until = None,
     recursive: Recursive = False,
     everyone: Everyone = False,
     password: Annotated[
@@ -167,23 +167,14 @@ def open_link(
     run: Run,
     link: LinkArgument = None,
     containers: AnyContainers = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The file or folder to write; `-` writes to standard output. Without it, the containers are "
-            "listed.",
-        ),
-    ] = None,
+    output: OutputOption = None,
     force: Force = False,
     password_file: LinkPasswordFile = None,
 ) -> None:
     """List or save what a link opens.
 
-    This needs no account and no profile. With --output, several contents are saved below a folder, under the
-    names of their containers.
+    This needs no account and no profile. Without --output, the command lists the containers; with it, several
+    contents are saved below a folder, under the names of their containers.
 
     Other users of this machine can see the arguments of a command, and shells keep them. So leave LINK out
     and type it when you are asked, or give it on standard input. If the link has a password,

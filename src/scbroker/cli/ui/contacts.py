@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.ui.context import path_of, provider_of, session_of, uuid_of
+from scbroker.cli.ui.context import path_of, provider_of, uuid_of
+from scbroker.cli.ui.session import session_of
 from scbroker.cli.web.site import ask, done, fields, qr_code, show
 from scbroker.desk.people import contact_in_text
 

@@ -19,12 +19,11 @@ from scbroker.cli.ui.context import (
     path_of,
     people_of,
     provider_of,
-    session_of,
     shortened,
     show_of,
     shown_name,
 )
-from scbroker.cli.ui.session import HOME
+from scbroker.cli.ui.session import HOME, session_of
 from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
 from scbroker.desk.names import name_of

@@ -1,4 +1,4 @@
-"""Show and download contents.
+"""Show and download contents, and store files that the page's script sends.
 
 Anybody can share a hostile file. So a content never becomes active in the page: unless it is a known kind of
 image or a PDF, it is shown as escaped text or not at all. Its first bytes decide, not its name or media type.
@@ -6,24 +6,30 @@ image or a PDF, it is shown as escaped text or not at all. Its first bytes decid
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import contextlib
+import datetime as dt
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.files import File, time_at
 from scbroker.cli.output import harmless
 from scbroker.cli.run import Run
-from scbroker.cli.ui.context import Container, find, session_of
-from scbroker.desk.names import name_of
+from scbroker.cli.ui.context import Container, find, path_of, provider_of
+from scbroker.cli.ui.session import UPLOAD, session_of
+from scbroker.desk.names import check_free, name_of
+from scbroker.desk.paths import relative_path
 from scbroker.desk.strangers import Strangers
 
 _PIECE: Final = 1_048_576
@@ -43,6 +49,8 @@ _POLICY: Final = (
     "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The policy for contents: no script, style, frame, form or request, and an origin of its own."""
+_STALL_SECONDS: Final = 300.0
+"""Seconds to wait for the next piece of a file from the browser; then the upload fails."""
 
 
 def media_type_of(head: bytes) -> str | None:
@@ -172,9 +180,68 @@ def preview(run: Run, container: Container) -> dict[str, object]:
     return {"kind": "text", "text": text, "is_cut": size > len(head)}
 
 
+async def _upload(request: Request) -> Response:
+    """Store a file. The body is read to its end also after an error: a browser reads no answer before."""
+    try:
+        file = _file(request)
+        await session_of(request).check_broker()
+        await session_of(request).do(
+            lambda run: check_free(run.session, file.name, run.people.own_id)
+        )
+        made = await provider_of(request).createContainer(
+            _Body(request), customHeaderObject=file.header()
+        )
+    except errors.BrokerError:
+        with contextlib.suppress(
+            ClientDisconnect, RuntimeError
+        ):  # RuntimeError: the body was already read to its end
+            async for _ in request.stream():
+                pass
+        raise
+    return JSONResponse({"path": path_of(made.id)})
+
+
+def _file(request: Request) -> File:
+    """Return a file's name and modification time, as the browser sent them."""
+    query = request.query_params
+    try:
+        modified = time_at(int(query.get("modified", "")) * 1000)
+    except ValueError:
+        modified = dt.datetime.now(dt.UTC)
+    return File(None, str(relative_path(query.get("name", ""))), None, modified)
+
+
+class _Body:
+    """The body of a request, as an iterator that another thread reads piece by piece.
+
+    The browser waits while the pieces before are encrypted and sent: no more than a few are in memory.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._stream, self._session = request.stream(), session_of(request)
+        self._loop = asyncio.get_running_loop()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next piece. Raises `InvalidArgumentError` if the browser sends no more."""
+        waiting = asyncio.run_coroutine_threadsafe(anext(self._stream, None), self._loop)
+        try:
+            piece = waiting.result(_STALL_SECONDS)
+        except (ClientDisconnect, TimeoutError):
+            waiting.cancel()
+            raise errors.InvalidArgumentError("The browser has sent no more of the file.") from None
+        if piece is None:
+            raise StopIteration
+        self._session.use()
+        return piece
+
+
 _PATH: Final = "/containers/{id:uuid}"
 routes: Final = [
     Route(f"{_PATH}/download", _download),
     Route(f"{_PATH}/image", partial(_shown, kind="image/")),
     Route(f"{_PATH}/pdf", partial(_shown, kind=PDF)),
+    Route(UPLOAD, _upload, methods=["POST"]),
 ]

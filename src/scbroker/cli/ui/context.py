@@ -17,7 +17,7 @@ import scbroker
 from scbroker import errors
 from scbroker.cli.names import label_of
 from scbroker.cli.run import Run
-from scbroker.cli.ui.session import Session
+from scbroker.cli.ui.session import session_of
 from scbroker.cli.web.site import show
 from scbroker.desk.names import containers_of, is_damaged
 from scbroker.desk.people import People, Somebody, contact_in_text
@@ -25,11 +25,6 @@ from scbroker.desk.people import People, Somebody, contact_in_text
 Container: TypeAlias = scbroker.Container[Any]
 _LONGEST: Final = 120
 """Maximum characters of a name on the page: other users choose the names of what they share."""
-
-
-def session_of(request: Request) -> Session:
-    session: Session = request.app.state.session
-    return session
 
 
 def provider_of(request: Request) -> scbroker.ServerProvider:

@@ -18,8 +18,8 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.ui.context import Container, named, people_of, session_of, shortened
-from scbroker.cli.ui.session import HOME, Session
+from scbroker.cli.ui.context import Container, named, people_of, shortened
+from scbroker.cli.ui.session import HOME, Session, session_of
 from scbroker.cli.web.site import show
 from scbroker.desk.names import Entry, all_containers, name_of
 from scbroker.desk.people import People, Somebody

@@ -10,18 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from scbroker import errors
-from scbroker.cli.ui import (
-    contacts,
-    container,
-    content,
-    groups,
-    links,
-    listing,
-    members,
-    start,
-    timeline,
-    upload,
-)
+from scbroker.cli.ui import contacts, container, content, groups, links, listing, members, timeline
+from scbroker.cli.ui import session as sessions
 from scbroker.cli.ui.context import in_text, named, path_of, shortened
 from scbroker.cli.ui.session import HOME, START, Gate, Session
 from scbroker.cli.web.access import Access
@@ -54,7 +44,7 @@ def users_page(session: Session, access: Access, ends: dt.datetime) -> ASGIApp:
         id = error.containerId
         return fault(request, error, HOME if id is None else path_of(id, "/people"))
 
-    parts = (listing, content, upload, container, members, groups, links, contacts, timeline, start)
+    parts = (listing, content, container, members, groups, links, contacts, timeline, sessions)
     return site.application(
         [route for part in parts for route in part.routes],
         [Middleware(Gate, session=session, root=access.root)],

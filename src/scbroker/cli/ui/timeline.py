@@ -15,7 +15,8 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli.commands.events import merged
-from scbroker.cli.ui.context import container_of, named, people_of, provider_of, session_of, show_of
+from scbroker.cli.ui.context import container_of, named, people_of, provider_of, show_of
+from scbroker.cli.ui.session import session_of
 from scbroker.cli.web.site import show
 from scbroker.desk.people import People
 
