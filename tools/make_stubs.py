@@ -19,7 +19,6 @@ MODULES: Final = (
     "scbroker.client.provider",
     "scbroker.client.server_provider",
     "scbroker.client.cached_provider",
-    "scbroker.client.link_provider",
     "scbroker.client.contacts",
 )
 _NAMES: Final = """\

@@ -18,11 +18,11 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.client.calls.tasks import Promise as Promise
     from scbroker.client.contacts import Contacts as Contacts
     from scbroker.client.containers.contents import ContentReader as ContentReader
-    from scbroker.client.link_provider import LinkProvider as LinkProvider
-    from scbroker.client.link_provider import openLink as openLink
     from scbroker.client.provider import BaseProvider as BaseProvider
     from scbroker.client.provider import BrokerProvider as BrokerProvider
+    from scbroker.client.server_provider import LinkProvider as LinkProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
+    from scbroker.client.server_provider import openLink as openLink
     from scbroker.client.users.session_store import FileSessionStore as FileSessionStore
     from scbroker.client.users.session_store import KeychainSessionStore as KeychainSessionStore
     from scbroker.client.users.session_store import SealedKeys as SealedKeys
@@ -94,7 +94,7 @@ _HOME = {
     "KeyType": "vocabulary",
     "KeychainSessionStore": "client.users.session_store",
     "Link": "types",
-    "LinkProvider": "client.link_provider",
+    "LinkProvider": "client.server_provider",
     "Marks": "client.users.trust_store",
     "MemberRole": "vocabulary",
     "MemoryTrustStore": "client.users.trust_store",
@@ -112,7 +112,7 @@ _HOME = {
     "Usage": "types",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.operation",
-    "openLink": "client.link_provider",
+    "openLink": "client.server_provider",
 }
 
 __all__ = list(_HOME)

@@ -10,8 +10,8 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers.change import own_nonce
-from scbroker.client.people import own_document
+from scbroker.client.containers.opening import own_nonce
+from scbroker.client.people import links
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
@@ -115,5 +115,5 @@ def drop(promise: object) -> None:
 
 def put_own_document(provider: ServerProvider, type: str, content: bytes) -> uuid.UUID:
     """Store a content as the user's own document of a type, as another program of this user could."""
-    work = own_document._create(provider, content, type, own_nonce(type, 0))
+    work = links._create(provider, content, type, own_nonce(type, 0))
     return io_thread.submit("test", work).result(PATIENCE).id

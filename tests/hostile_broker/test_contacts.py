@@ -8,7 +8,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, Container, ServerProvider
 from scbroker.client.contacts import TYPE
-from scbroker.client.containers.change import own_nonce
+from scbroker.client.containers.opening import own_nonce
 from tests.hostile_broker.accomplices import Mallory, level, records_of
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, ROLLBACK, SUBSTITUTION
 from tests.kit.waiting import PATIENCE

@@ -23,7 +23,7 @@ from scbroker.client.arguments import Id, moment
 from scbroker.client.cache.copies import USER, Copies, OfflineSession
 from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.cache.refresh import Reach, Refresh
-from scbroker.client.calls.operation import begun, called, mainQueue, operation
+from scbroker.client.calls.operation import begun, called, mainQueue, operation, ready
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error, io_thread
 from scbroker.client.http.requests import answered_soon
@@ -284,7 +284,7 @@ class CachedProvider(BaseProvider):
         except errors.UnreachableError as error:
             await begin(session, OfflineSession(session, copies))
             self._reach.lost(error)
-            return await self._provider._adopt(_ready((session, None)))
+            return await self._provider._adopt(ready((session, None)))
         self._reach.found()
         return None
 
@@ -440,10 +440,6 @@ async def _soon(work: Work[T]) -> T:
     await called()
     with answered_soon():
         return await work
-
-
-async def _ready(value: T) -> T:
-    return value
 
 
 def _nothing() -> None:

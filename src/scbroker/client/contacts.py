@@ -1,6 +1,6 @@
 """Keep an address book: the people whose fingerprints this user knows, under names of the user's own.
 
-The book is a document of the user's own (`own_document`), so it is the same on all of the user's devices and
+The book is a document of the user's own (`people.links`), so it is the same on all of the user's devices and
 nobody else can read or change it. Nothing is ever looked up by name at the broker.
 """
 
@@ -19,7 +19,7 @@ from scbroker import errors
 from scbroker.cards import Address, ContactCard, Name, check_name
 from scbroker.client.arguments import Card, moment, now
 from scbroker.client.calls.operation import Operations, called, operation
-from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.people.links import OwnDocument
 from scbroker.client.provider import BaseProvider, BrokerProvider
 from scbroker.records.canonical import Time, parse_fingerprint, show_fingerprint
 from scbroker.spelling import comparable

@@ -13,7 +13,7 @@ from scbroker import errors
 from scbroker.cards import Address, ContactCard, Name
 from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.tasks import Promise
-from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.people.links import OwnDocument
 from scbroker.client.provider import BaseProvider, BrokerProvider
 from scbroker.records.canonical import Time
 from scbroker.types import Contact

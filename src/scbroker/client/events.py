@@ -24,8 +24,7 @@ from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment
-from scbroker.client.groups.opening import query_of
-from scbroker.client.http.requests import Query
+from scbroker.client.http.requests import Query, query_of
 from scbroker.client.users.session import Session
 from scbroker.records.canonical import decoder
 from scbroker.types import ContainerEvent, Head, Heads

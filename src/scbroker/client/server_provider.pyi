@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl as ssl_module
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
@@ -13,12 +13,13 @@ from scbroker.client.calls.operation import Handlers
 from scbroker.client.calls.tasks import Promise
 from scbroker.client.http.requests import Requests
 from scbroker.client.http.transport import Endpoint
+from scbroker.client.people.links import LinkUrl
 from scbroker.client.provider import BaseProvider
 from scbroker.client.users.accounts import Validator, validate_secret
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore
 from scbroker.client.users.trust_store import TrustStore
-from scbroker.types import SecuredContainer
+from scbroker.types import Link, SecuredContainer
 
 T = TypeVar("T")
 _CLOSE_SECONDS: Final = 5.0
@@ -69,3 +70,62 @@ class ServerProvider(BaseProvider):
     ...
 
 def _abandon(requests: Requests) -> None: ...
+
+_PROGRAM: Final = "scbroker link"
+READING: Final = frozenset(
+    {
+        "followEvents",
+        "getContainer",
+        "getContainerContent",
+        "getContainerHeader",
+        "getContainerMetadata",
+        "getContainers",
+        "getEvents",
+        "getLatestActiveSigningKey",
+        "getPublicKeys",
+        "getSentChanges",
+        "getUserId",
+        "iterContainers",
+        "listContainers",
+        "logout",
+        "openContainerContent",
+        "resetContainerMark",
+        "resetEventMark",
+        "saveContainerContent",
+    }
+)
+
+class LinkProvider(ServerProvider):
+    def _how_to_begin(self) -> str: ...
+    def _perform(self, name: str, body: Callable[..., T], given: dict[str, Any]) -> T: ...
+    ...
+
+async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> LinkProvider: ...
+async def _logged_in(
+    provider: LinkProvider, parts: LinkUrl, passphrase: str
+) -> tuple[Session, None]: ...
+@overload
+def openLink(
+    link: Link | str,
+    password: str | None = None,
+    *,
+    applicationName: str = "scbroker link",
+    trustStore: TrustStore | str | os.PathLike[str] | None = None,
+    timeout: float = 120.0,
+    ssl: ssl_module.SSLContext | None = None,
+    proxy: str | None = None,
+    objectStoreOrigins: Iterable[str] = (),
+) -> Promise[LinkProvider]: ...
+@overload
+def openLink(
+    link: Link | str,
+    password: str | None = None,
+    *,
+    applicationName: str = "scbroker link",
+    trustStore: TrustStore | str | os.PathLike[str] | None = None,
+    timeout: float = 120.0,
+    ssl: ssl_module.SSLContext | None = None,
+    proxy: str | None = None,
+    objectStoreOrigins: Iterable[str] = (),
+    **handlers: Unpack[Handlers[LinkProvider]],
+) -> None: ...

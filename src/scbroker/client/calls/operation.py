@@ -103,8 +103,21 @@ def operation_of_forms(
     def decorate(body: Body[S, P, T]) -> Callable[Concatenate[S, P], Promise[T]]:
         parameters = Parameters(body, _CALLBACK)
         parameters.is_void |= any(each.endswith("-> None") for each in forms.values())
-        call: Callable[Concatenate[S, P], Promise[T]] = _operation(parameters, arranged, forms)
-        functools.update_wrapper(call, body)
+
+        @functools.wraps(body)
+        def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            def begin() -> Coroutine[Any, Any, Any]:
+                given = parameters.checked(*arranged(args, kwargs))
+                work: Coroutine[Any, Any, Any] = self._perform(
+                    parameters.name, parameters.body, given
+                )
+                return work
+
+            promise = _call(parameters, begin, self, kwargs)
+            return self if promise is None else promise
+
+        call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
+        call.parameters, call.forms = parameters, forms  # type: ignore[attr-defined] # as above
         return call
 
     return decorate
@@ -121,24 +134,6 @@ def function_operation(body: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P,
         )
 
     call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
-    return call
-
-
-def _operation(
-    parameters: Parameters,
-    arranged: Callable[[Args, Kwargs], tuple[Args, Kwargs]],
-    forms: dict[str, str],
-) -> Any:
-    def call(self: Operations, /, *args: Any, **kwargs: Any) -> Any:
-        def begin() -> Coroutine[Any, Any, Any]:
-            given = parameters.checked(*arranged(args, kwargs))
-            return self._perform(parameters.name, parameters.body, given)
-
-        promise = _call(parameters, begin, self, kwargs)
-        return self if promise is None else promise
-
-    call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
-    call.parameters, call.forms = parameters, forms  # type: ignore[attr-defined] # as above
     return call
 
 
@@ -171,16 +166,10 @@ def _call(
     return None
 
 
-class _Called:
-    """Awaited once by a body, at the point where the call returns and scbroker's thread takes over."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-def called() -> _Called:
-    """Return the awaitable that separates a body's steps at the call from the rest."""
-    return _Called()
+@types.coroutine
+def called() -> Generator[None, None, None]:
+    """Separate a body's steps at the call, which returns here, from the rest on scbroker's thread."""
+    yield
 
 
 def begun(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
@@ -188,14 +177,14 @@ def begun(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     try:
         step = work.send(None)
     except StopIteration as ended:
-        return _ready(ended.value)
+        return ready(ended.value)
     if step is not None:
         work.close()
         raise RuntimeError("The body of an operation has to await called() before anything else.")
     return _rest(work)
 
 
-async def _ready(value: T) -> T:
+async def ready(value: T) -> T:
     return value
 
 

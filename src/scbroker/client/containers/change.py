@@ -31,9 +31,9 @@ from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import labelled_hash, sha256
+from scbroker.crypto.verify import sha256
 from scbroker.errors import ConflictError, InvalidArgumentError
-from scbroker.records.canonical import container_id_of, json_decoder
+from scbroker.records.canonical import json_decoder
 from scbroker.records.container_record import MAX_HEADER, OWN_TYPES, Part, Role
 from scbroker.records.judge import Grant
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
@@ -46,22 +46,8 @@ _KEPT_TYPES: Final = (
 Keep = msgspec.UnsetType
 KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
-_MOST_NUMBERS: Final = 256
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
-
-
-def own_nonce(type: str, number: int) -> bytes:
-    """Return the nonce of the user's own document of a type after so many deletions (container.md, 5)."""
-    return labelled_hash("own-document", number.to_bytes(4, "big"), type.encode())
-
-
-def is_own_document(fingerprint: bytes, type: str | None, container_id: uuid.UUID) -> bool:
-    """Return whether a container is a document of the user's own, which no other user can have created."""
-    return (type or "").startswith(OWN_TYPES) and any(
-        container_id_of(fingerprint, own_nonce(type or "", number)) == container_id
-        for number in range(_MOST_NUMBERS)
-    )
 
 
 def check_own_type(user: uuid.UUID, type: str | None, access: Collection[uuid.UUID]) -> None:

@@ -30,7 +30,8 @@ from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import history, sending
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State
-from scbroker.client.groups.opening import OpenGroup, query_of
+from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.http.requests import query_of
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records import batch, judge
@@ -109,10 +110,11 @@ async def judge_listed(session: Session, served: Views, known: StoredMarks) -> F
     error of it is not final: the mark may have been raised above the served version since the request.
     """
     kept = _KeptMarks(session, list(served), known)
-    is_unsure = {each for each, mark in kept.marks.items() if mark and each not in known}
+    marks = kept.marks
+    is_unsure = {each for each, mark in marks.items() if mark and each not in known}
     marks = {
         each: replace(mark, complete=False) if mark and each in is_unsure else mark
-        for each, mark in kept.marks.items()
+        for each, mark in marks.items()
     }
     judged = await _judge_views(session, served, marks, {}, kept.raise_to)
     found = await session.settled(_settled(kept, judged))
@@ -188,20 +190,21 @@ class _KeptMarks:
         self, session: Session, ids: Sequence[uuid.UUID], known: StoredMarks = MappingProxyType({})
     ) -> None:
         self._session = session
-        found = {each: known.get(each) or mark_of(session, each.bytes) for each in ids}
-        self._stored = {each: stored for each, (stored, _) in found.items()}
-        self._versions = {each: mark.version if mark else 0 for each, (_, mark) in found.items()}
-        self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
+        self._found = {each: known.get(each) or mark_of(session, each.bytes) for each in ids}
+
+    @property
+    def marks(self) -> _Marks:
+        return {each: mark for each, (_, mark) in self._found.items()}
 
     def raise_to(self, container_id: uuid.UUID, state: State, mark: Mark) -> bool:
         """Raise a mark, after noting which sent records took effect; False if another operation raised it."""
-        old, new = self._stored[container_id], mark.encode()
+        (old, before), new = self._found[container_id], mark.encode()
         if new == old:
             return True
-        sending.settle(self._session, state, self._versions[container_id])
+        sending.settle(self._session, state, 0 if before is None else before.version)
         if not self._session.marks.swap(KIND, container_id.bytes, old, new):
             return False
-        self._stored[container_id], self._versions[container_id] = new, mark.version
+        self._found[container_id] = new, mark
         return True
 
 

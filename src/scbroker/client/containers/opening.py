@@ -8,19 +8,19 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from scbroker.client.arguments import moment
-from scbroker.client.containers.change import is_own_document
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.groups.opening import OpenGroup, query_of
-from scbroker.client.http.requests import Query
+from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.http.requests import Query, query_of
 from scbroker.client.users.session import Session
-from scbroker.crypto.verify import sha256
+from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.errors import DecryptionError, IntegrityError
-from scbroker.records.canonical import show_fingerprint, user_id_of, uuid8
+from scbroker.records.canonical import container_id_of, show_fingerprint, user_id_of, uuid8
 from scbroker.records.container_record import (
+    OWN_TYPES,
     AccessList,
     ContainerRecord,
     Part,
@@ -31,6 +31,9 @@ from scbroker.records.judge import verify_author
 from scbroker.types import Container, Header, SecuredContainer
 from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel, NamedGroup
 from scbroker.wire.containers import MAX_INLINE, ContainerView
+
+_MOST_NUMBERS: Final = 256
+"""Most documents of a type that a user can have deleted before the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +259,16 @@ def _availability(part: Part | None, found: object, *, hidden: bool) -> Availabi
     if found is not None:
         return Availability.Available
     return Availability.Hidden if hidden else Availability.NotIncluded
+
+
+def own_nonce(type: str, number: int) -> bytes:
+    """Return the nonce of the user's own document of a type after so many deletions (container.md, 5)."""
+    return labelled_hash("own-document", number.to_bytes(4, "big"), type.encode())
+
+
+def is_own_document(fingerprint: bytes, type: str | None, container_id: uuid.UUID) -> bool:
+    """Return whether a container is a document of the user's own, which no other user can have created."""
+    return (type or "").startswith(OWN_TYPES) and any(
+        container_id_of(fingerprint, own_nonce(type or "", number)) == container_id
+        for number in range(_MOST_NUMBERS)
+    )

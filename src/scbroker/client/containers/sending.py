@@ -247,7 +247,7 @@ class Sending(Generic[A]):
 
     @abstractmethod
     async def read(self, session: Session) -> None:
-        """Read and verify the container, so that `sent` knows whether the sent records took effect."""
+        """Read and verify the container, which notes whether the sent records took effect."""
 
     @abstractmethod
     async def keep(self, session: Session) -> None:
@@ -285,7 +285,7 @@ class Sending(Generic[A]):
         if self.error is not None:
             raise self.error.fresh()
 
-    # The following methods track in `sent` which records have left this device.
+    # The following methods track in the trust store which records have left this device.
 
     def send(self, session: Session) -> None:
         """Note durably that the record is about to leave this device."""

@@ -177,7 +177,7 @@ class Writing(Sending[Attempt]):
                 )
                 only = [attempt.known.hash]
                 sending.settle_by(session, self.container_id, hash_of, version - 1, version, only)
-                self.uncertain.remove(attempt)  # void, even if its entry in `sent` was dropped
+                self.uncertain.remove(attempt)  # void, even if its entry was dropped
 
     async def keep(self, session: Session) -> None:
         attempt = self.attempt

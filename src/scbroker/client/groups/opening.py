@@ -24,7 +24,6 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.core import group_records
 from scbroker.client.core.judging import Mark, Unwrap
-from scbroker.client.http.requests import Query
 from scbroker.client.users.directory import Directory
 from scbroker.client.users.trust_store import Marks, each_mark, raise_to
 from scbroker.crypto.seal import DecryptionKey
@@ -39,11 +38,6 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupMembership
 from scbroker.wire.users import KeyChainState
-
-
-def query_of(group: uuid.UUID | str | None) -> Query:
-    """Return the query of a request through this group; an empty one if the user acts alone."""
-    return {} if group is None else {"via": str(group)}
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

@@ -24,6 +24,7 @@ import os
 import secrets
 import time
 import urllib.parse
+import uuid
 from asyncio import sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -176,6 +177,11 @@ def answered_soon() -> Iterator[None]:
         yield
     finally:
         _soon.reset(before)
+
+
+def query_of(group: uuid.UUID | str | None) -> Query:
+    """Return the query of a request through this group; an empty one if the user acts alone."""
+    return {} if group is None else {"via": str(group)}
 
 
 def pause_before_retry(error: errors.BrokerUnavailableError, attempt: int) -> float:

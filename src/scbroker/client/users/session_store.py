@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import filelock
 
@@ -106,7 +106,7 @@ class _Folder:
     def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
         path = self._path(origin, userId)
         with self._usable():
-            if not _is_there(path):
+            if not os.path.lexists(path):  # a link counts: `open_own` refuses it
                 return None
             with self._locked():
                 return self._read(path, origin, userId)
@@ -128,7 +128,7 @@ class _Folder:
     def remove(self, origin: str, userId: uuid.UUID, expected: SealedKeys | None = None) -> None:
         path = self._path(origin, userId)
         with self._usable():
-            if not _is_there(path):
+            if not os.path.lexists(path):  # a link counts: `open_own` refuses it
                 return
             with self._locked():
                 if expected is None or self._read(path, origin, userId) == expected:
@@ -295,11 +295,6 @@ def _ending(origin: str) -> str:
     return f".{sha256(origin.encode())[:8].hex()}.session"
 
 
-def _is_there(path: Path) -> bool:
-    """Return whether the path exists. A symbolic link counts: `open_own` refuses it."""
-    return os.path.lexists(path)
-
-
 def _read_own(path: Path, limit: int) -> bytes | None:
     """Return a file that only this user can access, cut off after `limit` + 1 bytes; None without one."""
     with suppress(FileNotFoundError), os.fdopen(open_own(path), "rb") as file:
@@ -310,13 +305,12 @@ def _read_own(path: Path, limit: int) -> bytes | None:
 _log: Final = logging.getLogger("scbroker")
 
 
-class KeptSession:
+class KeptSession(NamedTuple):
     """A session as it was found in the store: one or two KeyRings, the newer one first."""
 
-    def __init__(self, user_id: uuid.UUID, rings: list[KeyRing], found: SealedKeys) -> None:
-        self.user_id = user_id
-        self.rings = rings
-        self.found = found
+    user_id: uuid.UUID
+    rings: list[KeyRing]
+    found: SealedKeys
 
 
 class KeptSessions:

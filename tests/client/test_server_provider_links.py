@@ -16,8 +16,8 @@ from scbroker import (
     ServerProvider,
     openLink,
 )
-from scbroker.client.link_provider import READING
 from scbroker.client.people.links import LinkUrl
+from scbroker.client.server_provider import READING
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
 from tests.client.people.test_links import box_of, made, opened

@@ -12,8 +12,8 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers.change import own_nonce
-from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.containers.opening import own_nonce
+from scbroker.client.people.links import OwnDocument
 from scbroker.records.canonical import container_id_of
 from tests.client.conftest import beside, put_own_document
 from tests.kit.brokers import BrokerProcess
