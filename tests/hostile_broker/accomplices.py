@@ -85,7 +85,6 @@ OPERATIONS: Final[Mapping[str, Callable[[ServerProvider, uuid.UUID], Promise[Any
 """Every operation on one container."""
 READS: Final = "getContainer", "getContainerMetadata", "getSecuredContainer"
 WRITES: Final = "updateContainerContent", "updateContainerHeader", "updateContainerAccessLevels"
-
 fresh_and_marked = pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 
 

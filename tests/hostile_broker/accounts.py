@@ -28,7 +28,6 @@ PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"
 NEW_PASSWORD: Final = "another Horse 9"
 NEW_PASSPHRASE: Final = "another Staple 10"
-STATE: Final = "GET /v1/key-file"
 COST: Final = {"length": 32, "iterations": 3, "lanes": 4, "memory_cost": 65_536}
 
 

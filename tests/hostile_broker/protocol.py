@@ -11,7 +11,6 @@ FORK: Final = BrokerError.forkError
 INTEGRITY: Final = BrokerError.integrityError
 ROLLBACK: Final = BrokerError.rollbackError
 SUBSTITUTION: Final = BrokerError.keySubstitutionError
-
 _CONTAINER: Final = "/v1/containers/{containerId}"
 _PART: Final = f"{_CONTAINER}/parts/{{partId}}"
 VIEW: Final = f"GET {_CONTAINER}"
@@ -24,6 +23,8 @@ SEGMENTS: Final = f"GET {_PART}/segments"
 TO_SEND: Final = f"POST {_PART}/transfers"
 TO_READ: Final = f"GET {_PART}/transfers"
 SENT: Final = f"POST {_PART}/chunks"
+VIEWS: Final = "POST /v1/batches/views"
+RECORDS: Final = "POST /v1/batches/records"
 LIST: Final = "POST /v1/containers/list"
 GROUPS: Final = "POST /v1/groups/views"
 EVENTS: Final = "GET /v1/events"

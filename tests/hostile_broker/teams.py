@@ -50,7 +50,7 @@ from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import BODIES, GOVERNING, GROUPS, RECORD, VIEW
 from tests.hostile_broker.served import same
-from tests.kit.groups import Group
+from tests.kit.groups import SHARER, Group
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
@@ -66,6 +66,14 @@ def fork(team: Group) -> Group:
         states=list(team.states),
         parts=dict(team.parts),
     )
+
+
+def team_of(owner: User, members: dict[User, int], **options: Any) -> Group:
+    """A group at the broker that all members have accepted."""
+    team = Group(owner).created({owner: SHARER, **members}, **options)
+    for each in (owner, *members):
+        team.accept(each).expect(204)
+    return team
 
 
 def member_device(

@@ -1,7 +1,7 @@
 """Attacks on many containers at once: one lie among truths, and answers that are moved, doubled or left out.
 
-Attacks 21, 40, 64 to 67 and 70 to 74 of attacks.toml. What is lied about has its own error and keeps its
-mark; the others are read and made as ever.
+Attacks 21, 40, 64 to 67, 70 to 74, 123 and 124 of attacks.toml. What is lied about has its own error and
+keeps its mark; the others are read and made as ever.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,26 +23,39 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client.users import trust_store
+from scbroker.crypto.seal import SigningKey
+from scbroker.crypto.verify import labelled_hash
+from scbroker.errors import IntegrityError
+from scbroker.records import batch
+from scbroker.records.batch import BatchSignature
+from scbroker.records.canonical import VERSION, decode_object, encode_object, encode_value
+from scbroker.records.container_record import record_hash
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
     ContainerList,
     RecordOutcome,
     RecordRequest,
     RecordsAnswer,
+    RecordsRequest,
     ViewOutcome,
     ViewsAnswer,
 )
 from scbroker.wire.problems import ItemProblem, item_problem_of
 from tests.hostile_broker.accomplices import Mallory, level, marks, verified_marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, LIST, RECORD, ROLLBACK
+from tests.hostile_broker.protocol import (
+    FAULT,
+    FORK,
+    INTEGRITY,
+    LIST,
+    RECORD,
+    RECORDS,
+    ROLLBACK,
+    VIEWS,
+)
+from tests.kit.cases import in_one_case
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, Story, User
-
-RECORDS: Final = "POST /v1/batches/records"
-
-
-VIEWS: Final = "POST /v1/batches/views"
+from tests.kit.writers import OWNER, READER, Story, User, signed_together, with_signature
 
 
 def three(alice: User, *others: User) -> list[Story]:
@@ -483,6 +496,99 @@ def test_a_known_container_is_judged_by_its_mark_although_the_request_did_not_na
     mallory.query("UPDATE members SET type = NULL WHERE container_id <> ?", last.id)
     mallory.query("UPDATE members SET type = 'letter' WHERE container_id = ?", last.id)
     assert entries(device, containerType="letter", limit=1) == [ROLLBACK]
+
+
+# One signature for many records. The tree is hashed here by labels that stand here, so that a change of the
+# program's own does not go unnoticed.
+
+
+def leaf(salt: bytes, digest: bytes) -> bytes:
+    return labelled_hash("batch-leaf", salt, digest)
+
+
+def proof_in(signature: bytes) -> BatchSignature:
+    return decode_object(BatchSignature, signature, batch.MAX_SIGNATURE)
+
+
+def begun(alice: User) -> tuple[list[Story], list[RecordRequest]]:
+    stories = [Story(alice) for _ in range(3)]
+    return stories, signed_together(alice, [story.begin(content=b"it") for story in stories])
+
+
+def test_a_broker_stores_no_record_by_the_signature_of_another_one_of_its_batch(
+    mallory: Mallory, alice: User
+) -> None:
+    stories, requests = begun(alice)
+    one, two, three = (request.record.signature for request in requests)
+    moved = [with_signature(requests[0], two), with_signature(requests[1], one)]
+    assert _codes(alice, [*moved, with_signature(requests[2], three)]) == [
+        "rejected",
+        "rejected",
+        None,
+    ]
+    assert _codes(alice, requests) == [None] * 3
+    found = mallory.device_of(alice).getContainers([each.uuid for each in stories]).result(PATIENCE)
+    assert all(isinstance(each, Container) for each in found)
+
+
+@in_one_case("size, levels, index", [(4, 1, 0), (2, 2, 0), (2, 1, 2)])
+def test_an_author_cannot_sign_a_path_or_a_position_that_the_batch_does_not_have(
+    size: int, levels: int, index: int
+) -> None:
+    """Otherwise one reader could accept what another one refuses."""
+    key, salt, other, digest = SigningKey.generate(), bytes(32), bytes([1]) * 32, bytes([2]) * 32
+    root = labelled_hash("batch-node", leaf(salt, digest), other)
+    if levels == 2:
+        root = labelled_hash("batch-node", other, root)
+    signed = key.sign("batch", VERSION + encode_value([size, root]))
+    proof = BatchSignature(signed, salt, size, index, other * levels)
+    with pytest.raises(IntegrityError):
+        batch.verify(key.public, digest, encode_object(proof))
+
+
+def test_a_batch_that_verified_lets_no_other_signature_of_it_through(
+    mallory: Mallory, alice: User
+) -> None:
+    """A record that a broker stored with it could be read by nobody who did not see the others first."""
+    stories, requests = begun(alice)
+    proof = proof_in(requests[1].record.signature)
+    spoilt = replace(proof, signature=bytes(len(proof.signature)))
+    forged = with_signature(requests[1], encode_object(spoilt))
+    assert _codes(alice, [requests[0], forged, requests[2]]) == [None, "rejected", None]
+    mallory.plant(stories[1], forged)
+    device = mallory.device_of(alice)
+    found = device.getContainers([each.uuid for each in stories]).result(PATIENCE)
+    assert [isinstance(each, Container) for each in found] == [True, False, True]
+    assert isinstance(found[1], BrokerError.integrityError)
+
+
+def test_a_batch_that_verified_for_one_key_does_not_verify_for_another(
+    alice: User, bob: User
+) -> None:
+    requests = signed_together(alice, [Story(alice).begin(), Story(alice).begin()])
+    body, signature = requests[0].record.body, requests[0].record.signature
+    batch.verify(alice.ring.signing[0].public, record_hash(body), signature)
+    with pytest.raises(IntegrityError):
+        batch.verify(bob.ring.signing[0].public, record_hash(body), signature)
+
+
+def test_a_path_tells_nothing_about_a_record_that_a_reader_can_guess(
+    mallory: Mallory, alice: User
+) -> None:
+    """The hash in the path is not that of the guess, under any salt that the reader has."""
+    device = mallory.device_of(alice)
+    made = device.createContainers([NewContainer(b"1"), NewContainer(b"2")]).result(PATIENCE)
+    first, second = (each for each in made if isinstance(each, SecuredContainer))
+    guess, proof = record_hash(second.record), proof_in(first.signature)
+    assert proof.path == leaf(proof_in(second.signature).salt, guess)
+    guesses = [guess, *(leaf(salt, guess) for salt in (b"", bytes(32), proof.salt))]
+    assert proof.path not in guesses
+
+
+def _codes(user: User, requests: list[RecordRequest]) -> list[str | None]:
+    answer = user.wire.call("POST", "/v1/batches/records", RecordsRequest(records=requests))
+    outcomes = answer.expect(200).message(RecordsAnswer).records
+    return [item.problem.code if item.problem else None for item in outcomes]
 
 
 # Limits

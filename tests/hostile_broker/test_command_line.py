@@ -300,8 +300,6 @@ def test_no_error_repeats_the_secret_of_a_link_or_the_password_of_an_address(
 
 
 INVALID = BrokerError.invalidArgumentError
-
-
 BLANKS = ["\u034f", "\ufe0f", "\u17b4", "\u3164", "\u115f", "\u2800", "\u200d", "\U000e0041"]
 
 

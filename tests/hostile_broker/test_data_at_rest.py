@@ -27,11 +27,7 @@ from tests.kit.waiting import wait_until
 from tests.kit.writers import Story, User, authorized, delete_key_file, ordered, store, storing
 
 pytestmark = pytest.mark.usefixtures("derivations")
-
-
 _WINDOW: Final = 16
-
-
 STORED: Final = "SELECT key_file FROM key_files WHERE user_id = ?"
 
 

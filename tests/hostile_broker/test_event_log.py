@@ -53,8 +53,6 @@ from tests.kit.waiting import PATIENCE, tick, until, wait_until
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, delete_user
 
 PAGE: Final = 1000
-
-
 Lie = Callable[[Events], Events]
 
 

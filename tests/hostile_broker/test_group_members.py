@@ -27,7 +27,7 @@ from scbroker.wire.rosters import GroupState
 from scbroker.wire.users import KeyChainState
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import DECRYPTION, GROUP_LIST, GROUPS, KEYS, RECORD, VIEW
+from tests.hostile_broker.protocol import DECRYPTION, GROUP_LIST, GROUPS, KEYS, RECORD, VIEW, VIEWS
 from tests.hostile_broker.served import (
     content_of,
     entries_of,
@@ -38,19 +38,11 @@ from tests.hostile_broker.served import (
     wrap_of,
     wrapped_key,
 )
-from tests.hostile_broker.teams import everything
+from tests.hostile_broker.teams import everything, team_of
 from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Epoch, Group, groups_of
 from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, Grant, Grants, Story, User, delete_user, rotate
 from tests.kit.writers import READER as READS_ALONE
-
-
-def team_of(owner: User, members: dict[User, int], **options: Any) -> Group:
-    """A group at the broker that all members have accepted."""
-    team = Group(owner).created({owner: SHARER, **members}, **options)
-    for each in (owner, *members):
-        team.accept(each).expect(204)
-    return team
 
 
 def sent_rosters(mallory: Mallory, team: Group, count: int) -> list[RecordRequest]:
@@ -153,9 +145,8 @@ def test_a_manager_gets_by_themselves_every_role_which_is_the_limit(
     team = team_of(alice, {bob: READER}, managers={alice: OWNER, bob: MANAGER})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = mallory.device_of(bob, alice)
-    with pytest.raises(BrokerError) as caught:
+    with pytest.raises(BrokerError.permissionDeniedError):
         device.deleteContainer(story.uuid).result(PATIENCE)
-    assert type(caught.value) is BrokerError.permissionDeniedError
     role = MemberRole(bob.ring.userId, GroupRole.Sharer)
     device.setGroupRoles(team.uuid, role).result(PATIENCE)
     device.deleteContainer(story.uuid).result(PATIENCE)
@@ -251,32 +242,23 @@ def test_a_reader_of_a_container_judges_the_chain_of_each_of_its_groups_once(
 # Managing and deleting
 
 
-@pytest.mark.parametrize("act", ["adds a user", "gives the group to themselves", "deletes it"])
-def test_a_former_manager_changes_nothing_of_the_group(
-    act: str, alice: User, bob: User, eve: User
-) -> None:
+def test_a_former_manager_changes_nothing_of_the_group(alice: User, bob: User, eve: User) -> None:
     team = team_of(alice, {bob: SHARER}, managers={alice: OWNER, bob: OWNER})
     team.tell(alice, team.follow(alice, remove=[bob], managers={alice: OWNER}))
-    forged = {
-        "adds a user": lambda: team.follow(bob, add={eve: SHARER}),
-        "gives the group to themselves": lambda: team.follow(
-            bob, add={bob: SHARER}, managers={bob: OWNER}
-        ),
-        "deletes it": lambda: team.follow(bob, tombstone=True),
-    }
-    team.send(bob, forged[act]()).expect(404, "not-found")
+    acts: list[dict[str, Any]] = [
+        {"add": {eve: SHARER}}, {"add": {bob: SHARER}, "managers": {bob: OWNER}}, {"tombstone": True}
+    ]  # fmt: skip
+    for act in acts:
+        team.send(bob, team.follow(bob, **act)).expect(404, "not-found")
 
 
-@pytest.mark.parametrize("act", ["changes the managers", "deletes it"])
 def test_a_manager_who_is_not_an_owner_neither_changes_the_managers_nor_deletes_the_group(
-    act: str, alice: User, bob: User
+    alice: User, bob: User
 ) -> None:
     team = team_of(alice, {bob: SHARER}, managers={alice: OWNER, bob: MANAGER})
-    forged = {
-        "changes the managers": lambda: team.follow(bob, managers={bob: OWNER}),
-        "deletes it": lambda: team.follow(bob, tombstone=True),
-    }
-    team.send(bob, forged[act]()).expect(403, "permission")
+    acts: list[dict[str, Any]] = [{"managers": {bob: OWNER}}, {"tombstone": True}]
+    for act in acts:
+        team.send(bob, team.follow(bob, **act)).expect(403, "permission")
 
 
 def test_no_group_is_deleted_with_containers_that_it_alone_can_reach(
@@ -285,9 +267,8 @@ def test_no_group_is_deleted_with_containers_that_it_alone_can_reach(
     team = team_of(alice, {bob: SHARER})
     story = Story(bob).created({team: OWNER})
     device = mallory.device_of(alice, bob)
-    with pytest.raises(BrokerError) as caught:
+    with pytest.raises(BrokerError.rejectedError) as caught:
         device.deleteGroup(team.uuid).result(PATIENCE)
-    assert type(caught.value) is BrokerError.rejectedError
     assert str(story.uuid) in str(caught.value)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"content"
 
@@ -328,9 +309,8 @@ def test_a_former_member_gets_nothing_through_the_group_in_an_older_session(
         his.updateContainerContent(story.uuid, b"late"),
         his.getGroupMembers(team.uuid),
     ):
-        with pytest.raises(BrokerError) as caught:
+        with pytest.raises(BrokerError.notFoundError):
             attempt.result(PATIENCE)
-        assert type(caught.value) is BrokerError.notFoundError
 
 
 def test_nobody_writes_through_an_epoch_that_a_removal_has_ended_or_wraps_to_it(
@@ -467,9 +447,8 @@ def test_a_group_that_nobody_asked_for_shows_and_writes_nothing_until_it_is_acce
     assert device.listContainers().result(PATIENCE).containers == []
     shown = {event.containerId for event in device.getEvents().result(PATIENCE)}
     assert shown == {team.uuid}
-    with pytest.raises(BrokerError) as caught:
+    with pytest.raises(BrokerError.notFoundError):
         device.getContainer(story.uuid).result(PATIENCE)
-    assert type(caught.value) is BrokerError.notFoundError
     device.declineGroup(team.uuid).result(PATIENCE)
     assert device.getGroups().result(PATIENCE) == []
 
@@ -544,20 +523,20 @@ def test_a_broker_that_names_nobody_hides_no_departure_from_a_manager_to_whom_it
     team = team_of(alice, {bob: SHARER, carol: WRITER})
     device = mallory.device_of(alice, bob, carol)
     leave(bob, team)
-    with mallory.lying(GROUPS, owing(())):
+    with mallory.lying(GROUPS, owing_nothing()):
         changed = stored(device.renameGroup(team.uuid, "Renamed"))
     assert changed.epoch == 1
 
 
-def owing(owed: Any, **membership: Any) -> Any:
-    """Serve a membership in which these are the users for whom an epoch is owed."""
+def owing_nothing(**membership: Any) -> Any:
+    """Serve a membership in which an epoch is owed for nobody."""
 
     def lie(answer: GroupViews) -> GroupViews:
         [outcome] = answer.groups
         assert outcome.view is not None
         if outcome.view.membership is None:
             return answer
-        made = replace(outcome.view.membership, owed=list(owed), **membership)
+        made = replace(outcome.view.membership, owed=[], **membership)
         return GroupViews(groups=[replace(outcome, view=replace(outcome.view, membership=made))])
 
     return lie
@@ -571,7 +550,7 @@ def test_a_manager_who_knows_a_members_new_key_replaces_the_groups_without_the_b
     device = mallory.device_of(alice, bob)
     rotate(mallory.behind.database_url, carol, encryption=1)
     device.getPublicKeys(carol.ring.userId).result(PATIENCE)
-    with mallory.lying(GROUPS, owing(())):
+    with mallory.lying(GROUPS, owing_nothing()):
         changed = stored(device.renameGroup(team.uuid, "Renamed"))
     assert changed.epoch == 1
 
@@ -605,7 +584,7 @@ def test_a_departure_that_the_broker_hides_from_every_manager_is_the_limit(
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device, key = mallory.device_of(alice, bob, carol), team.state.epochs[0].key
     leave(bob, team)
-    with mallory.lying(GROUPS, owing((), departures=[])):
+    with mallory.lying(GROUPS, owing_nothing(departures=[])):
         with pytest.raises(BrokerError):  # the honest broker behind wants the epoch to rise
             device.renameGroup(team.uuid, "Renamed").result(PATIENCE)
         device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
@@ -709,7 +688,7 @@ def test_a_client_that_reads_several_containers_reads_no_other_group_either(
         ]
         return replace(answer, views=views)
 
-    with mallory.lying("POST /v1/batches/views", name_both):
+    with mallory.lying(VIEWS, name_both):
         found = device.getContainers([story.uuid for story in stories]).result(PATIENCE)
     assert [getattr(each, "content", each) for each in found] == [b"Bob's"] * 2
     asked = [e.message.groups for e in mallory.heard[count:] if e.name == GROUPS]

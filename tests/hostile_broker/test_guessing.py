@@ -25,7 +25,6 @@ from tests.hostile_broker.accounts import (
     NEW_PASSPHRASE,
     PASSPHRASE,
     PASSWORD,
-    STATE,
     Account,
     Derivation,
     account,
@@ -33,15 +32,13 @@ from tests.hostile_broker.accounts import (
     row_of,
 )
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import DECRYPTION, REMINDER
+from tests.hostile_broker.protocol import DECRYPTION, REMINDER, STATE
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump, query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, closing, delete_key_file, delete_user, deletion, ordered
 
 CREDENTIALS = BrokerError.credentialsError
-
-
 pytestmark = pytest.mark.usefixtures("derivations")
 
 

@@ -8,7 +8,6 @@ import logging
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pytest
 from msgspec.structs import replace
@@ -20,13 +19,11 @@ from scbroker.wire.containers import ViewOutcome, ViewsAnswer
 from scbroker.wire.events import Events
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
-from tests.hostile_broker.protocol import EVENTS
+from tests.hostile_broker.protocol import EVENTS, VIEWS
 from tests.kit import state
 from tests.kit.people import offer, put, with_access
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
-
-VIEWS: Final = "POST /v1/batches/views"
 
 
 def named(device: ServerProvider, *names: str) -> list[list[uuid.UUID]]:

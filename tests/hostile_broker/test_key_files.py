@@ -24,7 +24,6 @@ from tests.hostile_broker.accounts import (
     NEW_PASSWORD,
     PASSPHRASE,
     PASSWORD,
-    STATE,
     Derivation,
     account,
     file_of,
@@ -35,7 +34,15 @@ from tests.hostile_broker.accounts import (
     serving,
     turned_down,
 )
-from tests.hostile_broker.protocol import DECRYPTION, FAULT, FORK, INTEGRITY, ROLLBACK, SUBSTITUTION
+from tests.hostile_broker.protocol import (
+    DECRYPTION,
+    FAULT,
+    FORK,
+    INTEGRITY,
+    ROLLBACK,
+    STATE,
+    SUBSTITUTION,
+)
 from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.hostile_broker.two_keys import for_two_keys
 from tests.kit.brokers import clock
@@ -161,19 +168,6 @@ def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Mal
     for at in places(data, 3):
         with pytest.raises(DECRYPTION):
             open_key_file(flipped(data, at), alice.user, None, PASSWORD)
-
-
-def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: Mallory) -> None:
-    """Both under the same secrets, so that only what binds their parts together keeps them apart."""
-    alice, device = account(mallory), mallory.device()
-    newer = seal_key_file(alice.ring.next(2, fresh=True), PASSWORD, alice.keys)
-    older, newer_row = row_of(alice.key_file), row_of(newer)
-    for chosen in itertools.product((0, 1), repeat=3):
-        spliced = [(older, newer_row)[which][n] for n, which in enumerate(chosen, 1)]
-        if len(set(chosen)) > 1:
-            served = file_of([older[0], *spliced])
-            no_log_in(mallory, alice.user, served, DECRYPTION, device)
-    assert open_key_file(newer, alice.user, alice.keys, None).generation == 2
 
 
 def with_ring(of: KeyRing, ring: KeyRing, password: str, keys: PassphraseKeys) -> bytes:

@@ -401,8 +401,6 @@ SMALL_ORDER = [
         "ed" + "ff" * 31,
     )
 ]
-
-
 LOW_U = [bytes(32), IDENTITY, bytes.fromhex("ec" + "ff" * 30 + "7f"), b"\xff" * 32]
 
 
@@ -469,8 +467,6 @@ def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain
 
 
 SECRETS = "A password 1", "A passphrase 1"
-
-
 NEW_SECRETS = "A password 2", "A passphrase 2"
 
 

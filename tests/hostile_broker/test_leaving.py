@@ -5,7 +5,7 @@ like to sign it for them. A block is the broker's to enforce, and a blocked user
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -15,8 +15,8 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, DepartureRequest, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import item_problem_of
-from tests.hostile_broker.accomplices import MANAGER, Mallory, fresh_and_marked
-from tests.hostile_broker.protocol import INTEGRITY, LIST, VIEW
+from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
+from tests.hostile_broker.protocol import INTEGRITY, LIST, VIEW, VIEWS
 from tests.kit.brokers import Answer, clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
@@ -31,8 +31,6 @@ from tests.kit.writers import (
     leave,
     rotate,
 )
-
-VIEWS: Final = "POST /v1/batches/views"
 
 
 def forge(mallory: Mallory, story: Story, of: User, signed: SignedObject) -> None:
@@ -76,15 +74,6 @@ def test_a_user_who_left_opens_nothing_that_is_written_afterwards_whatever_the_b
     mallory.check_refused(mallory.device_of(bob, alice), story, INTEGRITY, "getContainer")
 
 
-def _by_the_broker(story: Story, of: User, by: User) -> SignedObject:
-    del by
-    return replace(departure(story, of).departure, signature=bytes(3373))
-
-
-def _by_a_member(story: Story, of: User, by: User) -> SignedObject:
-    return departure(story, by, fingerprint=of.name).departure
-
-
 def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_a_departure_was_sent(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -108,83 +97,52 @@ def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_
     assert str(bob.id) in names(mallory.device_of(alice), story)
 
 
-@pytest.mark.sampled
-@fresh_and_marked
-@pytest.mark.parametrize(
-    "made", [_by_the_broker, _by_a_member], ids=["by the broker", "by a member"]
-)
-def test_a_departure_that_somebody_else_signed_is_refused(
-    mallory: Mallory,
-    alice: User,
-    bob: User,
-    carol: User,
-    made: Callable[[Story, User, User], SignedObject],
-    *,
-    marked: bool,
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: WRITER})
-    device = mallory.victim(alice, story, marked=marked)
-    forge(mallory, story, bob, made(story, bob, carol))
-    mallory.check_refused(device, story, INTEGRITY, "getContainer", "updateContainerContent")
-    leave(story, carol, _as_request(made(story, bob, carol))).expect(403, "permission")
+Depart = Callable[[Story, User, User, User], SignedObject]
 
 
-def _as_request(signed: SignedObject) -> DepartureRequest:
-    return DepartureRequest(departure=signed)
-
-
-def _of_another_list(story: Story, alice: User, bob: User) -> SignedObject:
+def _of_another_list(story: Story, alice: User, bob: User, carol: User) -> SignedObject:
     old = departure(story, bob).departure
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER}))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER, carol: WRITER}))
     return old
 
 
-def _of_another_container(story: Story, alice: User, bob: User) -> SignedObject:
-    del story
-    return departure(Story(alice).created({alice: OWNER, bob: OWNER}), bob).departure
+def _by_a_retired_key(story: Story, alice: User, bob: User, carol: User) -> SignedObject:
+    """The key was good two minutes ago, and the list was made just now."""
+    broker: Any = alice.wire.broker
+    url, time = broker.database_url, clock() - 2 * MINUTE
+    old = rotate(url, bob, signing=1)
+    later = rotate(url, old, (KeyType.Signing, 1), signing=1)
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, later: OWNER, carol: WRITER}))
+    return departure(story, old, time=time).departure
+
+
+FORGED: Final[dict[str, Depart]] = {
+    "by the broker": lambda story, _, bob, __: replace(
+        departure(story, bob).departure, signature=bytes(3373)
+    ),
+    "by a member": lambda story, _, bob, carol: (
+        departure(story, carol, fingerprint=bob.name).departure
+    ),
+    "from another list": _of_another_list,
+    "from another container": lambda _, alice, bob, __: (
+        departure(Story(alice).created({alice: OWNER, bob: OWNER}), bob).departure
+    ),
+    "by a retired key": _by_a_retired_key,
+}
 
 
 @pytest.mark.sampled
 @fresh_and_marked
-@pytest.mark.parametrize(
-    "made", [_of_another_list, _of_another_container], ids=["another list", "another container"]
-)
-def test_a_departure_that_was_signed_for_something_else_is_refused(
-    mallory: Mallory,
-    alice: User,
-    bob: User,
-    made: Callable[[Story, User, User], SignedObject],
-    *,
-    marked: bool,
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_departure_that_its_user_did_not_sign_from_this_list_is_refused(
+    mallory: Mallory, forged: str, marked: bool, alice: User, bob: User, carol: User
 ) -> None:
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    signed = made(story, alice, bob)
+    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: WRITER})
+    signed = FORGED[forged](story, alice, bob, carol)
     device = mallory.victim(alice, story, marked=marked)
     forge(mallory, story, bob, signed)
     mallory.check_refused(device, story, INTEGRITY, "getContainer", "updateContainerContent")
-
-
-def test_a_thief_of_a_retired_key_makes_no_departure_from_a_later_list(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    """The key was good two minutes ago, and the list was made just now."""
-    old = rotate(mallory.behind.database_url, bob, signing=1)
-    later = rotate(mallory.behind.database_url, old, (KeyType.Signing, 1), signing=1)
-    story = Story(alice).created({alice: OWNER, later: OWNER})
-    forged = departure(story, old, time=clock() - 2 * MINUTE).departure
-    forge(mallory, story, bob, forged)
-    mallory.check_refused(mallory.device_of(alice, bob), story, INTEGRITY)
-
-
-def test_a_member_without_the_right_removes_nobody_as_if_they_had_left(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Neither by a list without the owner nor with a departure that Carol signed for him."""
-    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: MANAGER})
-    device = mallory.device_of(alice, bob, carol)
-    request = story.follow(carol, grants={alice: OWNER, carol: MANAGER})
-    mallory.force(story, carol, request, 422, "rejected")
-    mallory.check_refused(device, story, INTEGRITY)
+    assert leave(story, carol, DepartureRequest(departure=signed)).status in (400, 403)
 
 
 def test_a_writer_who_ignores_a_departure_is_refused(alice: User, bob: User, carol: User) -> None:
@@ -204,9 +162,9 @@ def test_a_thief_of_a_token_cannot_leave_in_the_users_name(
     """The thief, Carol, has Bob's session, and keys of her own."""
     story = Story(alice).created({alice: OWNER, bob: READER})
     signed = departure(story, carol, fingerprint=bob.name).departure
-    leave(story, bob, _as_request(signed)).expect(422, "rejected")
+    leave(story, bob, DepartureRequest(departure=signed)).expect(422, "rejected")
     own = departure(story, carol).departure
-    leave(story, bob, _as_request(own)).expect(403, "permission")
+    leave(story, bob, DepartureRequest(departure=own)).expect(403, "permission")
     assert names(mallory.device_of(alice, bob), story) == {alice.id, bob.id}
 
 

@@ -36,7 +36,7 @@ from scbroker.wire.containers import (
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, level, marks
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import BODIES, EVENTS, FORK, INTEGRITY, ROLLBACK, VIEW
+from tests.hostile_broker.protocol import BODIES, EVENTS, FORK, GOVERNING, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.hostile_broker.test_event_log import log_of_five, reads
 from tests.kit.beside import beside
@@ -56,9 +56,6 @@ from tests.kit.writers import (
     store,
     storing,
 )
-
-GOVERNING: Final = "GET /v1/containers/{containerId}/governing"
-
 
 LABELS: Final = OWNER & ~Level.Delete & ~Level.ModifyAccess
 
@@ -189,8 +186,6 @@ def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
 
 
 FAR: Final = 2**53 - 1
-
-
 _ENOUGH: Final = 5
 
 
@@ -304,8 +299,6 @@ def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
 
 
 NEAR: Final = 1_000_000
-
-
 REFUSALS: Final = BrokerError.eventsExpiredError, INTEGRITY, BrokerError.brokerFaultError
 
 

@@ -92,17 +92,9 @@ LIES: dict[str, Callable[[User, ContainerView], ContainerView]] = {
     "modifiedVia": lambda eve, view: with_head(view, via=Via(eve.name, 0, 1, bytes(32))),
     "type": lambda _, view: replace(view, type=TypeText(salt=bytes(32), type="other")),
 }
-
-
 OF_THE_BEGINNING = {"createdAt", "createdBy"}
-
-
 """A device with a mark knows another beginning."""
-
-
 OF_THE_CHAIN = set(LIES) - {"type"}
-
-
 """The other fields are looked at after the chain was verified and marked."""
 
 
@@ -240,8 +232,6 @@ UNPRINTABLE = {
     "an override of direction": "no\u202ete",
     "a line separator": "no\u2028te",
 }
-
-
 unprintable = pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTABLE)
 
 

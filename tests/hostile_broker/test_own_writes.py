@@ -161,8 +161,6 @@ def test_the_result_of_a_write_has_no_wrap_but_the_one_that_was_signed(
 
 
 UNCERTAIN: Final = SentChange(2, WriteOutcome.Uncertain)
-
-
 REFUSALS: Final[list[BrokerError]] = [
     BrokerError.invalidArgumentError("no"),
     BrokerError.rejectedError("no"),
@@ -170,8 +168,6 @@ REFUSALS: Final[list[BrokerError]] = [
     BrokerError.staleKeysError("no"),
     BrokerError.brokerFaultError("no"),
 ]
-
-
 each_refusal = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
 
 

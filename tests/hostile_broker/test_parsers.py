@@ -30,23 +30,17 @@ from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
 from tests.hostile_broker.accomplices import Mallory, marks, records_of
-from tests.hostile_broker.accounts import STATE, file_of
+from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
+from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, STATE, VIEW
 from tests.hostile_broker.served import always
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
 
 INVALID: Final = BrokerError.invalidArgumentError
-
-
 MIB: Final = 1_048_576
-
-
 ID: Final = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
-
-
 SPELLINGS: Final[dict[str, Callable[[str], str]]] = {
     "in capitals": str.upper,
     "in braces": lambda text: f"{{{text}}}",
@@ -57,8 +51,6 @@ SPELLINGS: Final[dict[str, Callable[[str], str]]] = {
     "with a space": lambda text: f" {text}",
     "in wide digits": lambda text: text.translate({ord("0") + n: 0xFF10 + n for n in range(10)}),
 }
-
-
 """Python's UUID takes most of these."""
 
 
@@ -333,11 +325,7 @@ def test_a_head_that_is_too_long_is_answered(mallory: Mallory) -> None:
 
 
 VERSION: Final = BrokerError.unsupportedVersionError
-
-
 BEGINNINGS: Final = (b"\x00", b"\x02", b"\xff", b"")
-
-
 """Other versions, and none at all."""
 
 

@@ -128,9 +128,6 @@ def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, p
 # an old part brought back.
 
 
-TYPIST = WRITER | Level.ModifyType
-
-
 def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_nothing_under_it(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
@@ -148,20 +145,9 @@ def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_no
     mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
 
 
-def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
-    """Bob may change the type, and puts Alice's first content back beside it, as if it had stayed."""
-    alice, bob, carol = mallory.people(3)
-    story = Story(alice).created({alice: OWNER, bob: TYPIST, carol: READER}, content=b"old")
-    stale = story.head.content
-    story.tell(alice, story.follow(alice, content=b"new"))
-    devices = [mallory.restarted_device_of(user, story) for user in (alice, carol)]
-    forged = story.altered(bob, story.follow(bob, type="t"), content=stale)
-    mallory.force(story, bob, forged, 422, "rejected")
-    for device in devices:
-        mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")
-
-
 # Limits
+
+TYPIST = WRITER | Level.ModifyType
 
 
 def test_which_of_two_histories_a_fresh_device_gets_is_the_limit(mallory: Mallory) -> None:

@@ -325,8 +325,6 @@ def test_a_stranger_whose_log_ins_are_refused_makes_the_broker_write_nothing(
 
 
 ELSEWHERE = "127.0.0.2"
-
-
 NAMES = [
     "localhost", "localhost.", "LOCALHOST", "x.localhost", "a.b.localhost.",
     "\u217cocalhost", "x.\uff4cocalhost", "localhost\u3002",

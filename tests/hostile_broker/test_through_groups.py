@@ -13,7 +13,6 @@ from scbroker import BrokerError, ContainerEvent, Head, ServerProvider, Stream
 from scbroker.client import following
 from scbroker.client.arguments import moment
 from scbroker.errors import NotFoundError
-from scbroker.records import roster
 from scbroker.records.container_record import parse_either, parse_record
 from scbroker.wire.containers import ContainerView, GoverningPage, RecordRequest
 from scbroker.wire.events import Events
@@ -34,7 +33,8 @@ from tests.hostile_broker.protocol import (
     VIEW,
 )
 from tests.hostile_broker.served import instead
-from tests.kit.groups import SHARER, WRITER, Group
+from tests.hostile_broker.teams import proof_of, team_of
+from tests.kit.groups import SHARER, WRITER
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Grant, Grants, Story, User
 from tests.kit.writers import WRITER as WRITES_ALONE
@@ -42,33 +42,11 @@ from tests.kit.writers import WRITER as WRITES_ALONE
 UNSETTLED = BrokerError.unsettledAccessError
 
 
-def proof_of(team: Group, user: User) -> Membership:
-    """The proof of a member in the roster in force."""
-    leaves = team.state.leaves
-    index = leaves.index(team.state.leaf(user))
-    return Membership.of(roster.prove(leaves, [index])[0])
-
-
-def team_of(owner: User, *members: User, role: int = SHARER) -> Group:
-    """A group of the owner, that all members have accepted."""
-    team = Group(owner).created({owner: SHARER, **dict.fromkeys(members, role)})
-    for each in (owner, *members):
-        team.accept(each)
-    return team
-
-
 def met(mallory: Mallory, user: User, story: Story, *known: User) -> ServerProvider:
     """A device of a user that has read this container, and met these users."""
     device = mallory.device_of(user, *story.grants, *known)
     device.getContainer(story.uuid).result(PATIENCE)
     return device
-
-
-def forked(team: Group) -> Group:
-    """The same group so far, for records that the broker does not have."""
-    return dataclasses.replace(
-        team, records=list(team.records), requests=list(team.requests), states=list(team.states)
-    )
 
 
 # Who may act through a group
@@ -79,14 +57,16 @@ def forked(team: Group) -> Group:
 def test_a_head_that_was_made_through_a_group_needs_the_proof_of_its_author(
     mallory: Mallory, whose: str, alice: User, bob: User, carol: User
 ) -> None:
-    team = team_of(bob, carol)
+    team = team_of(bob, {carol: SHARER})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = met(mallory, alice, story)
     story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
+    bobs = proof_of(team, 1, bob)
+    assert bobs is not None
     proofs: dict[str, Membership | None] = {
         "nobody's": None,
-        "another member's": proof_of(team, carol),
-        "spoilt": replace(proof_of(team, bob), salt=bytes(32)),
+        "another member's": proof_of(team, 1, carol),
+        "spoilt": replace(bobs, salt=bytes(32)),
     }
     lie = instead(headMembership=proofs[whose])
     mallory.check_lie_refused(device, story, lie, INTEGRITY)
@@ -98,7 +78,7 @@ def test_a_head_that_was_made_through_a_group_needs_the_proof_of_its_author(
 def test_a_member_does_no_more_than_role_and_entry_allow_with_the_brokers_help(
     mallory: Mallory, role: int, entry: int, alice: User, bob: User, carol: User
 ) -> None:
-    team = team_of(carol, bob, role=role)
+    team = team_of(carol, {bob: role})
     story = Story(alice).created({alice: OWNER, team: entry})
     device = met(mallory, alice, story, bob)
     request = story.follow(bob, grants={alice: OWNER, team: READER}, via=team)
@@ -129,7 +109,7 @@ def shorter(to: int) -> Callable[[GroupViews], GroupViews]:
 def test_a_group_that_ends_below_the_version_in_which_an_author_acted_is_a_rollback(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    team = team_of(bob)
+    team = team_of(bob, {})
     team.tell(bob, team.follow(bob, name="Renamed"))
     story = Story(alice).created({alice: OWNER, team: OWNER})
     story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
@@ -142,7 +122,7 @@ def test_a_group_that_ends_below_the_version_in_which_an_author_acted_is_a_rollb
 def test_a_group_that_the_broker_names_at_a_lower_version_than_it_served_is_a_rollback(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    team = team_of(bob)
+    team = team_of(bob, {})
     team.tell(bob, team.follow(bob, name="Renamed"))
     story = Story(alice).created({alice: OWNER, team: OWNER})
     story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
@@ -157,7 +137,7 @@ def test_a_group_that_the_broker_names_at_a_lower_version_than_it_served_is_a_ro
 def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    team = team_of(bob)
+    team = team_of(bob, {})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
     device = mallory.device_of(alice, bob)
@@ -178,7 +158,7 @@ def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
 def test_a_member_opens_nothing_but_what_was_wrapped_for_the_group(
     mallory: Mallory, lie: str, alice: User, bob: User
 ) -> None:
-    team = team_of(bob)
+    team = team_of(bob, {})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = met(mallory, bob, story)
     wraps = [item.wrap for item in story.requests[0].accessList or ()]
@@ -199,7 +179,7 @@ def test_a_member_opens_nothing_but_what_was_wrapped_for_the_group(
 def test_a_view_through_another_group_than_the_requested_one_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    team, other = team_of(bob), team_of(bob)
+    team, other = team_of(bob, {}), team_of(bob, {})
     story = Story(alice).created({alice: OWNER, bob: READER, team: OWNER, other: READER})
     device = met(mallory, bob, story)
     for group in (other.group_id, None):
@@ -218,7 +198,7 @@ def through(group: str | None) -> Callable[[ContainerView], ContainerView]:
 def test_a_name_that_the_broker_calls_a_group_is_used_as_one_only_if_its_chain_proves_it(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
-    team = team_of(bob)
+    team = team_of(bob, {})
     story = Story(alice).created({alice: OWNER, team: OWNER, carol: READER})
     device = mallory.device_of(alice, carol)
     with mallory.lying(VIEW, instead(groups=[carol.id])):
@@ -236,7 +216,7 @@ def test_a_name_that_the_broker_calls_a_group_is_used_as_one_only_if_its_chain_p
 def test_nothing_is_written_through_a_group_that_the_user_has_not_accepted(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
-    team = team_of(alice, bob)
+    team = team_of(alice, {bob: SHARER})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = mallory.device_of(bob, alice)
 
@@ -260,7 +240,7 @@ def test_a_part_that_was_sent_in_an_epoch_that_had_ended_is_sealed_anew_under_an
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
     """Bob is removed while Carol's record is on its way: he has the container key, the broker the bytes."""
-    team = team_of(alice, bob, carol, role=WRITER)
+    team = team_of(alice, {bob: WRITER, carol: WRITER})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = met(mallory, carol, story)
     sent: list[RecordRequest] = []
@@ -300,7 +280,7 @@ def test_a_stream_ends_if_the_broker_denies_a_group_from_which_nobody_was_remove
     mallory: Mallory, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "_FLOOR", 0.05)
-    team = team_of(alice, bob)
+    team = team_of(alice, {bob: SHARER})
     device = mallory.device_of(bob, alice)
     assert device.getGroups().result(PATIENCE)
 
@@ -323,7 +303,7 @@ def test_a_stream_ends_if_the_broker_denies_a_group_from_which_nobody_was_remove
 
 
 def test_the_log_of_a_group_has_a_mark_of_its_own(mallory: Mallory, alice: User, bob: User) -> None:
-    team = team_of(alice, bob)
+    team = team_of(alice, {bob: SHARER})
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = mallory.device_of(bob, alice)
     story.tell(alice, story.follow(alice, content=b"new"))
@@ -355,7 +335,7 @@ def removal(mallory: Mallory, alice: User, bob: User, eve: User, **again: Any) -
 
     `again` is what was done with the group after the removal.
     """
-    team = team_of(alice, bob)
+    team = team_of(alice, {bob: SHARER})
     old = team.via
     story = Story(alice).created({alice: OWNER, team: OWNER})
     device = mallory.device_of(alice, store=mallory.new_store())

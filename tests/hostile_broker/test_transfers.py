@@ -46,11 +46,7 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 SECRET: Final = "X-Amz-Signature=0123456789abcdef"
-
-
 CONTENT: Final = random_bytes(70_000)
-
-
 TWO_CHUNKS: Final = random_bytes(9 * SEGMENT)
 
 
@@ -266,11 +262,7 @@ class Passing(NamedTuple):
 
 
 Framing = Callable[[bytes, int], tuple[bytes, bytes]]
-
-
 """Takes a body and how much of it is to come; gives a header and the bytes that are sent."""
-
-
 Passage = Callable[[Passing], Iterator[bytes]]
 
 
@@ -424,14 +416,8 @@ def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(
 
 
 OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT
-
-
 COMPARED = 100_000
-
-
 TRIES = 50
-
-
 IN_FILE = 2 * RUN // SEGMENT + 3
 
 

@@ -21,16 +21,10 @@ from tests.kit.tables import query
 from tests.kit.writers import OWNER, WRITER, Story, User, authorized, delete_user, store, storing
 
 PARTS: Final = 8
-
-
 SHARE: Final = 6
-
-
 UNFINISHED: Final = (
     "SELECT count(*) FROM parts WHERE user_id = ? AND NOT committed AND touched_at > 0"
 )
-
-
 NewSession = Callable[[KeyRing], User]
 
 

@@ -43,17 +43,9 @@ from tests.kit.people import Person, befriend, put, team, with_access
 from tests.kit.waiting import PATIENCE, wait_until
 
 SCRIPT: Final = "<script>fetch('/')</script>"
-
-
 SVG: Final = f'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)">{SCRIPT}</svg>'.encode()
-
-
 HTML: Final = f"<!doctype html><img src=x onerror=alert(1)>{SCRIPT}".encode()
-
-
 PNG: Final = b"\x89PNG\r\n\x1a\n"
-
-
 CONTENTS: Final = {
     "svg": SVG,
     "html": HTML,
@@ -169,21 +161,21 @@ def test_control_characters_of_a_text_are_shown_as_escapes(
     assert "\x1b" not in shown
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("secret", ["", "guessed"])
-def test_an_upload_without_the_secret_of_the_page_stores_nothing(
-    page: UsersPage, secret: str, alice: Person
-) -> None:
-    page.call("/upload?name=x", b"1", {"X-Page-Form": secret}).expect(403)
-    assert alice.json("ls") == []
+FOREIGN: Final[dict[str, dict[str, str | None]]] = {
+    "no secret": {"X-Page-Form": ""},
+    "a guessed secret": {"X-Page-Form": "guessed"},
+    "another site": {"Origin": "https://evil.example", "Sec-Fetch-Site": None},
+    "a hidden site": {"Origin": "null", "Sec-Fetch-Site": None},
+    "no site": {"Origin": None, "Sec-Fetch-Site": None},
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
-def test_an_upload_of_another_site_stores_nothing(
-    page: UsersPage, origin: str | None, alice: Person
+@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
+def test_an_upload_that_the_page_has_not_sent_stores_nothing(
+    page: UsersPage, headers: dict[str, str | None], alice: Person
 ) -> None:
-    page.call("/upload?name=x", b"1", {"Origin": origin, "Sec-Fetch-Site": None}).expect(403)
+    page.call("/upload?name=x", b"1", headers).expect(403)
     assert alice.json("ls") == []
 
 
@@ -200,8 +192,6 @@ def test_another_user_of_the_machine_gets_nothing_without_the_cookie(page: Users
 
 
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
-
-
 OTHER = " ".join(["0123"] * 16)
 
 
