@@ -35,11 +35,11 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, check_no_file, level, save
 from tests.hostile_broker.broker import Exchange
-from tests.hostile_broker.protocol import HASHES, INTEGRITY, SEGMENTS, VIEW
+from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
 from tests.hostile_broker.served import instead, same
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, Story, User
+from tests.kit.writers import OWNER, READER, WRITER, Story, User
 
 TOO_LARGE = BrokerError.tooLargeError
 SMALL = 40_000
@@ -173,6 +173,36 @@ def test_no_segment_is_moved_doubled_dropped_cut_or_added(
         with serving(mallory, moved, hashes):
             mallory.check_refused(device, container, INTEGRITY, "getContainerContent")
     assert device.getContainerContent(container).result(PATIENCE) == bytes(size)
+
+
+INNER_MOVES: dict[str, Move] = {
+    "swapped": swapped(0),
+    "doubled": doubled(1),
+    "the first dropped": dropped(0),
+    "the last dropped": dropped(2),
+    "followed by a byte": followed(b"\0"),
+    "all cut": ended(0),
+}
+
+
+def test_no_chunk_is_moved_or_cut_even_where_a_writer_signs_for_it(mallory: Mallory) -> None:
+    """The sealing of a segment has a head of 56 bytes, and chunks of 16 KiB with a tag each."""
+    alice, bob = mallory.people(2)
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    device = mallory.device_of(alice, bob)
+    for name, move in INNER_MOVES.items():
+        request = story.follow(bob, content=bytes(SMALL))
+        assert request.content is not None
+        chunks = [
+            request.content[at : at + 16_400] for at in range(56, len(request.content), 16_400)
+        ]
+        sealed = request.content[:56] + b"".join(move(chunks))
+        new, length = next(reversed(story.parts.values()))
+        part = new.finish(story.key, length, sha256(sealed))
+        mallory.plant(story, replace(story.altered(bob, request, content=part), content=sealed))
+        device.getContainerMetadata(story.uuid).result(PATIENCE)  # the chain itself is right
+        error = DECRYPTION if name == "swapped" else INTEGRITY  # the others change the length
+        mallory.check_refused(device, story, error, "getContainer")
 
 
 def last_byte_changed(sealed: bytes) -> bytes:
