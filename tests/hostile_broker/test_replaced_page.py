@@ -28,11 +28,11 @@ DROP: Final = """() => {
 }"""
 
 
-def _unlock(tab: Page) -> None:
-    tab.get_by_label("Passphrase").fill(PASSPHRASE)
-    tab.get_by_role("button", name="Log in").click()
-
-
+UNLOCK: Final = """passphrase => {
+  const field = document.getElementById("passphrase");  // none once the view is dropped
+  if (field) field.value = passphrase;
+  field?.form.requestSubmit();
+}"""
 ICON: Final = "GET /static/icon.svg "
 """The browser asks for it by itself, some time after it has loaded a view."""
 ACTS: Final[dict[str, tuple[str, Callable[[Page], object]]]] = {
@@ -41,7 +41,7 @@ ACTS: Final[dict[str, tuple[str, Callable[[Page], object]]]] = {
     "a form is sent": ("/containers", lambda tab: tab.get_by_role("button", name="Lock").click()),
     "a file is dropped": ("/containers", lambda tab: tab.evaluate(DROP)),
     "it is read again": ("/history", lambda _: None),
-    "the passphrase is typed": ("/start", _unlock),
+    "the passphrase is typed": ("/start", lambda tab: tab.evaluate(UNLOCK, PASSPHRASE)),
 }
 """What happens to an open view, by its path, after another server has taken its command's place."""
 

@@ -68,22 +68,16 @@ class Names:
             if (id := ids.get(text)) is None or not is_whole(text, id)
         }
         named = {**self.named(set(names.values()))}
-        for name, found in list(named.items()):
-            named[name] = self._of_known_people(name, found or self._named_like(name))
-        for name, found in named.items() if newest else ():
-            named[name] = self.without_twins(name, found)
+        for name, exact in named.items():
+            found = exact or self._named_like(name)
+            kept = found if len(found) < 2 else Strangers(self._session).left_among(found)
+            if left_out := len(found) - len(kept):
+                self._warn(
+                    f"{left_out} more of your containers are named {name!r}, and are left out: people who "
+                    "are not your contacts can change them, or have named them."
+                )
+            named[name] = self.without_twins(name, kept) if newest else kept
         return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
-
-    def _of_known_people(
-        self, name: str, found: list[scbroker.Container[Any]]
-    ) -> list[scbroker.Container[Any]]:
-        kept = found if len(found) < 2 else Strangers(self._session).left_among(found)
-        if left_out := len(found) - len(kept):
-            self._warn(
-                f"{left_out} more of your containers are named {name!r}, and are left out: people who are "
-                "not your contacts can change them, or have named them."
-            )
-        return kept
 
     def without_twins(
         self, name: str, found: list[scbroker.Container[Any]]

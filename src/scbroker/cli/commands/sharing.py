@@ -85,8 +85,15 @@ def share(
     ids = ids_of(run, texts, recursive, everyone, members, gives=True)
     given = rights.READ if permissions is None else permissions
     found = _readable(run, ids)
-    if permissions is None:
-        _check_keeps(found, ids, members)
+    # Without --can, nobody loses permissions.
+    for container_id, present in found.items() if permissions is None else ():
+        for each in members:
+            level = _levels(present).get(each.id)
+            if level is not None and level.permissions & ~rights.READ:
+                raise errors.InvalidArgumentError(
+                    f"{capital(each.name)} has more permissions on {ids[container_id]!r} than to read it "
+                    f"({rights.in_words(level.permissions)}): pass --can with the ones to have from now on."
+                )
     for each in members:
         _warn(run, each, found)
     levels = [scbroker.AccessLevel(each.who, given, end) for each in members]
@@ -289,22 +296,6 @@ def _readable(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, "scbrok
 
 def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.AccessLevel"]:
     return {each.userId: each for each in container.access or ()}
-
-
-def _check_keeps(
-    found: Mapping[uuid.UUID, "scbroker.Container[Any]"],
-    ids: Mapping[uuid.UUID, str],
-    members: Sequence[Holder],
-) -> None:
-    """Raise `InvalidArgumentError` if `share` without --can would take permissions from somebody."""
-    for container_id, container in found.items():
-        for each in members:
-            level = _levels(container).get(each.id)
-            if level is not None and level.permissions & ~rights.READ:
-                raise errors.InvalidArgumentError(
-                    f"{capital(each.name)} has more permissions on {ids[container_id]!r} than to read it "
-                    f"({rights.in_words(level.permissions)}): pass --can with the ones to have from now on."
-                )
 
 
 def _warn(run: Run, person: Holder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]) -> None:

@@ -68,8 +68,25 @@ async def run(
             {"url": access.url, "ends": ends},
             f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
         )
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                ws="none",
+                http="h11",  # can limit the size of a request's head
+                h11_max_incomplete_event_size=_MAX_HEAD,
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+        )
+        loop = asyncio.get_running_loop()
+        loop.call_later(minutes * 60, setattr, server, "should_exit", True)
         with opened_in_browser(access.url, failed) if opens else contextlib.nullcontext():
-            await serve(app, bound, minutes * 60)
+            await server.serve([bound])
     out.say("The page has ended.")
 
 
@@ -91,34 +108,6 @@ def listening(port: int) -> Iterator[socket.socket]:
         bound = socket.create_server((_HOST, 0))
     with bound:
         yield bound
-
-
-async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
-    """Serve until SIGINT or SIGTERM, but for at most `seconds`."""
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
-            http="h11",  # can limit the size of a request's head
-            h11_max_incomplete_event_size=_MAX_HEAD,
-            limit_concurrency=_MAX_CONNECTIONS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
-
-    def end() -> None:
-        server.should_exit = True
-
-    timer = asyncio.get_running_loop().call_later(seconds, end)
-    try:
-        await server.serve([bound])
-    finally:
-        timer.cancel()
 
 
 @contextlib.contextmanager
