@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import uuid
@@ -18,11 +19,23 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scbroker import errors
-from scbroker.cli.mirror.plan import PLANNED, Fetch, Forget, Move, Other, Remote, Remove, Stamp
+from scbroker.cli.mirror.plan import (
+    PLANNED,
+    Fetch,
+    Forget,
+    Move,
+    Other,
+    Remote,
+    Remove,
+    Stamp,
+    beside,
+)
 from scbroker.cli.mirror.state import State
 from scbroker.cli.paths import Folder
 
 _PIECE: Final = 2**20
+_NEAR: Final = 3
+"""Similar paths to try if something is in the way that the plan did not know of."""
 
 
 class Change(NamedTuple):
@@ -90,29 +103,30 @@ class Applying:
     ) -> list[tuple[Fetch, errors.BrokerError]]:
         """Move downloaded contents to their paths; return the failures. Each comes with its file and version.
 
-        A file that has come into the way since the plan was made stays, and is a failure: the next comparison
-        puts the content beside it.
+        A file in the way stays, as in a folder that the plan would have removed: the content goes beside it.
         """
         failed, started = [], []
         for fetch, source, version in fetches:
             try:
-                if (stamp := self._start(fetch, source, version)) is not None:
-                    started.append((fetch, source, stamp))
+                if (found := self._start(fetch, source, version)) is not None:
+                    started.append((fetch, source, *found))
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         try:
             self._state.sync()
         except errors.BrokerError as error:
             return [*failed, *((fetch, error) for fetch, *_ in started)]
-        for fetch, source, stamp in started:
+        for fetch, source, target, stamp in started:
             try:
-                self._finish(fetch.remote, source, fetch.path, stamp)
+                self._finish(fetch.remote, source, target, stamp)
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         return failed
 
-    def _start(self, fetch: Fetch, source: Path, version: int) -> Stamp | None:
-        """Record the content for its path; None if a file with the content exists already."""
+    def _start(
+        self, fetch: Fetch, source: Path, version: int
+    ) -> tuple[PurePosixPath, Stamp] | None:
+        """Choose a path and record the content for it; None if a file with the content exists already."""
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
         changed = fetch.remote.changed if version == fetch.remote.version else 0
@@ -121,18 +135,20 @@ class Applying:
             # The file has this content already. It is somebody else's, or the record was lost.
             self._adopt(fetch.rival, stamp, found=True)
             return None
-        stamps = self._state.files.get(fetch.path, ())
-        seen = self._look(fetch.path, stamps, exact=True)
-        if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
-            if seen.digest == digest:
-                self._adopt(fetch.path, stamp, found=False)
-                return None
-            self._state.put(fetch.path, (seen, stamp))
-        elif seen is Other.Missing and not stamps:
-            self._state.put(fetch.path, (stamp,))
-        else:
-            raise errors.AlreadyExistsError(f"{str(fetch.path)!r} exists already.")
-        return stamp
+        near = itertools.islice(beside(fetch.path, fetch.remote), _NEAR)
+        for target in itertools.chain([fetch.path], near):
+            stamps = self._state.files.get(target, ())
+            seen = self._look(target, stamps, exact=True)
+            if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
+                if seen.digest == digest:
+                    self._adopt(target, stamp, found=False)
+                    return None
+                self._state.put(target, (seen, stamp))
+                return target, stamp
+            if seen is Other.Missing and not stamps:
+                self._state.put(target, (stamp,))
+                return target, stamp
+        raise errors.AlreadyExistsError(f"{str(fetch.path)!r} exists already: remove it.")
 
     def _finish(self, remote: Remote, source: Path, target: PurePosixPath, stamp: Stamp) -> None:
         is_update = len(self._state.files[target]) > 1

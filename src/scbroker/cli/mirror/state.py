@@ -97,9 +97,11 @@ class State:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.sync()
-        self.close()
+        try:
+            if error is None:
+                self.sync()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the record and release the folder."""
