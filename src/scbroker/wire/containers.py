@@ -260,11 +260,11 @@ class ListRequest(Message, frozen=True, kw_only=True):
     via: Id | None = None
     """List the containers of this group in place of the user's own."""
     stale: bool = False
-    """With `via`: those in which the group's entry names an older epoch than the latest."""
+    """With `via`: only those whose entry of the group names an older epoch than the latest, without views."""
 
 
 class ListedContainer(Message, frozen=True, kw_only=True):
-    """A container with its view or a problem, never both."""
+    """A container with its view or a problem, never both; with neither in a list of `stale` ones."""
 
     containerId: Id
     view: ContainerView | None
