@@ -26,8 +26,8 @@ NOTICED, SURVIVED = "noticed", "survived"
 _COPIED: Final = ("src", "tests", "assurance", "conftest.py", "pyproject.toml")
 _SECONDS: Final = 10 * PATIENCE
 """Of all tests of a mutation: each that waits in vain takes `PATIENCE`."""
-# What a failed claim begins with; whatever else goes wrong in a test proves nothing. A test "contains" failed
-# subtests, each of which is judged as well.
+# The beginnings of a failed claim's message; another failure of a test proves nothing. A test "contains"
+# failed subtests, each of which is judged as well.
 _ASSERTIONS: Final = ("AssertionError", "assert ", "Failed: DID NOT RAISE", "contains ")
 _WHERE: Final = "import scbroker, scbroker.cli; print(scbroker.__file__, scbroker.cli.__file__)"
 # What a broker of the tests would import, started as they start it.

@@ -1,7 +1,7 @@
 """Attacks on many containers at once: one lie among truths, and answers that are moved, doubled or left out.
 
-Attacks 21, 40, 64 to 67, 70 to 74, 123 and 124 of attacks.toml. What is lied about has its own error and
-keeps its mark; the others are read and made as ever.
+Attacks 21, 40, 64 to 67, 70 to 74, 123 and 124 of attacks.toml. A container that the
+broker lies about has its own error and keeps its mark; the others are read and made.
 """
 
 from collections.abc import Callable, Iterator

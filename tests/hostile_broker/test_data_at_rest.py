@@ -234,7 +234,7 @@ def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> N
 def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_no_key_file(
     theft: Theft,
 ) -> None:
-    """The broker would open the KeyFile for whoever proves what is stored."""
+    """The broker releases the KeyFile for a proof that matches the stored verifier."""
     own = random_bytes(32)
     verifier = keyed_hash(theft.old, "verifier", theft.user, own)
     for planted in (verifier, seal_stored(theft.old, VERIFIER, theft.user, verifier)):

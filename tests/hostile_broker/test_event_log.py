@@ -442,7 +442,7 @@ def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
                 assert versions == [1, 2, 3, 4, 5, 6], "it was read again"
 
 
-# What was told.
+# The end of the log that a broker states when it refuses a reading.
 
 
 def told(first: int, last: int) -> Lie:

@@ -110,7 +110,7 @@ def removal(mallory: Mallory, alice: User, bob: User, carol: User, eve: User) ->
 
 
 class Forgery(NamedTuple):
-    """What is signed against the rules, and what an honest member does before; Eve has an entry or joins."""
+    """A record that breaks the rules, and an honest member's act before it; Eve has an entry or joins."""
 
     forge: Callable[[Removal, User], RecordRequest]
     before: Callable[[Removal, User], object] = lambda *_: None

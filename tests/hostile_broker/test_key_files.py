@@ -194,8 +194,8 @@ def test_a_user_who_knows_the_passphrase_does_not_pass_their_key_ring_off_as_its
     no_log_in(mallory, alice.user, seal_key_file(bob.ring, PASSWORD, alice.keys), SUBSTITUTION)
 
 
-# An older KeyFile: served again, or opened by a thief who learned its passphrase. What it opens cannot be
-# taken back; what comes after a rotation is out of its reach.
+# An older KeyFile is served again, or a thief who learned its passphrase opens it. The thief keeps the keys
+# in it; those of a rotation after it stay closed.
 
 
 def test_nothing_is_stored_in_the_place_of_an_old_key_file_that_the_broker_names(

@@ -299,9 +299,9 @@ def spoiled(answer: Message) -> Iterator[tuple[tuple[Any, ...], str, type[Broker
                 yield path, how, INTEGRITY
 
 
-# What a view needs not have: bodies between, departures, and recipients whose keys moved, where there are
-# none; how long the authors' chains are, which a client finds out by itself; which governing record is the
-# last, which the head says as well; and what it says of groups, where none is in the list.
+# Fields that a view can lack: skipped bodies, departures and recipients with newer keys, where none exist;
+# the lengths of the authors' chains, which a client finds out by itself; the number of the last governing
+# record, which the head has as well; and all about groups, where the list has none.
 NEEDLESS = {
     ("via",),
     ("headMembership",),
@@ -471,7 +471,7 @@ NEW_SECRETS = "A password 2", "A passphrase 2"
 
 
 def check_closed_to(thief: User, request: RecordRequest, old_key: bytes) -> None:
-    """What this record brought opens neither with the old container key nor with the thief's."""
+    """The new parts of a record open neither with the old container key nor with the thief's keys."""
     with pytest.raises(DECRYPTION):
         opened(request, old_key)
     indices = {

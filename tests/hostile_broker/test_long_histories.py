@@ -294,8 +294,8 @@ def test_pages_of_fewer_bodies_than_there_are_do_not_make_more_requests_of_it(
         assert asked == [2]
 
 
-# Numbers that no honest broker reaches. What is not verified is not kept. From what a broker and a member
-# made the device verify, the user gets away by an explicit act, after looking at both heads.
+# Numbers that no honest broker reaches. The device keeps none that it has not verified. If a broker and a
+# member made it verify one, the user can accept the honest history, after looking at both heads.
 
 
 NEAR: Final = 1_000_000
@@ -414,7 +414,7 @@ def test_nothing_is_accepted_but_the_very_head_that_is_served_and_valid(
     assert marks(device) == before
 
 
-# What an honest broker keeps members from doing to the others.
+# Acts against other members that an honest broker refuses.
 
 
 KEEPER = WRITER | Level.ModifyType

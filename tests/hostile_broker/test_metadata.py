@@ -222,7 +222,7 @@ def test_no_container_is_shown_in_the_place_of_another_or_to_who_is_not_in_its_l
     mallory.check_refused(device, kept, INTEGRITY, *READS, *WRITES)
 
 
-# What other users list: types of containers, and who fetched what.
+# Lists and logs of other users: types of containers, and fetches.
 
 
 UNPRINTABLE = {

@@ -231,7 +231,7 @@ def test_no_header_is_written_that_would_not_be_read(mallory: Mallory, alice: Us
     assert mallory.since(count) == []
 
 
-# What a broker reads: what anybody sends who has a session.
+# Requests that a user with a session sends to a broker.
 
 
 @pytest.fixture

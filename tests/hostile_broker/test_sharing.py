@@ -1,8 +1,8 @@
 """Attacks by members on who may do what, with a broker that stores whatever they sign.
 
-Attacks 3, 8 to 10, 13 to 15 and 38 of attacks.toml. What a user signs is refused by an honest broker first;
-then it is put in place behind the broker's back, and the victims' programs refuse it as well, whether or
-not they have read the container before.
+Attacks 3, 8 to 10, 13 to 15 and 38 of attacks.toml. An honest broker refuses the record that a user
+signs; then it is stored behind the broker's back, and the victims' programs refuse it as well, whether or not
+they have read the container before.
 """
 
 import functools

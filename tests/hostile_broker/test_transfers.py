@@ -502,7 +502,7 @@ def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_st
 
 @contextmanager
 def pipe_in_place_of(file: Path) -> Iterator[Callable[[], object]]:
-    """Yield what puts a pipe, into which nobody writes, in place of a file; let go whoever waits there."""
+    """Yield a function that replaces a file by a pipe without a writer; end the readers that wait for it."""
     pipe = file.with_suffix(".pipe")
     os.mkfifo(pipe)
     yield lambda: pipe.replace(file)

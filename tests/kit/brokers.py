@@ -206,11 +206,9 @@ class BrokerProcess:
 
     def _launch(self, options: list[str], log: IO[bytes]) -> Process:
         variables = environment(self.settings, self.variables)
-        under = self._under or None
-        if self._workers == 1:
+        under = self._under if self._under or self._workers > 1 else None
+        if self._workers == 1:  # several are started by a library, with the right clock
             variables["CLOCK"] = str(self._clock)
-        else:  # started by a library, with the right clock
-            under = ()
         return start(["serve", *options], variables, self._works_in, log, under=under)
 
     def _read(self, stdout: IO[str]) -> None:

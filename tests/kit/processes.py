@@ -1,6 +1,6 @@
 """Run `scbroker` in processes of its own: by forks of one that has imported it, where that is possible.
 
-Of the second that a start takes, nearly all is Python reading modules, and a test run starts hundreds.
+A start takes a second, nearly all of it to import modules, and a test run starts hundreds.
 """
 
 from __future__ import annotations

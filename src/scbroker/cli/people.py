@@ -33,7 +33,7 @@ _OFFER_SECONDS: Final = 2.0
 _MOST_LISTED: Final = 10
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
 GroupRef: TypeAlias = "scbroker.Group | uuid.UUID"
-"""A group; its id alone if it cannot be read. Of a group, the library compares the whole fingerprint."""
+"""A group, or its id if it cannot be read. The library verifies a group's whole fingerprint, not an id's."""
 
 
 class Holder(NamedTuple):

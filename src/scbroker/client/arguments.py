@@ -435,7 +435,7 @@ class Content:
         self.identity: bytes | None = None
         """Changes whenever a file is written to; None if the content is not a file with a size."""
         self.waits: bool = False
-        """Whether reading may block for long: the caller's code, or a file of the system."""
+        """True if reading may block for long: it runs the caller's code, or reads a file of the system."""
         if isinstance(source, (bytes, bytearray, memoryview)):
             self._source = bytes(source)
             self.total = len(self._source)

@@ -221,9 +221,8 @@ class LocalState:
         return found
 
     def _connect(self) -> sqlite3.Connection:
-        check_process(
-            self._process
-        )  # a fork has closed the connection, so its child comes here first
+        # The child of a fork comes here first: the fork has closed the connection.
+        check_process(self._process)
         _close_at_forks()
         make_own_folder(self.path.parent)
         # SQLite would create the file with the mode that the umask leaves, and gives the file's mode to those

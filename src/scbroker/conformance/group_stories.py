@@ -199,9 +199,8 @@ def acting_through_groups(probe: Probe) -> None:
     stale = containers.ListRequest(via=str(team.id), stale=True)
     answer = reader.send("POST", "/v1/containers/list", stale).message(containers.ContainerList)
     probe.ask("groups.md, 12, POST /v1/containers/list", "the containers under an ended epoch",
-              f"{box.id} without a view",
-              " ".join(f"{each.containerId} with{'out' * (each.view is None)} a view"
-                       for each in answer.containers))
+              str(box.id),
+              " ".join(each.containerId for each in answer.containers if each.view is None))
     put("a list with the new epoch", "201",
         box.put(owner, box.draft(content=b"x", grants={owner: ALL, team: ALL})))
     log = writer.send("GET", f"/v1/events?{through}").message(events.Events).events

@@ -332,7 +332,7 @@ class Promise(Coroutine[Any, None, T_co]):
         return self._outcome.future.done()
 
     def cancel(self) -> bool:
-        """Stop the operation; return False if it had ended. What was sent may still take effect."""
+        """Stop the operation; return False if it had ended. A request that was sent may still take effect."""
         return self._outcome.future.cancel()
 
     def _read(self) -> T_co:

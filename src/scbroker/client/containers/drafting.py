@@ -416,9 +416,9 @@ def check_living(holders: Holders, found: Recipients) -> None:
 async def is_outdated(session: Session, access: AccessList, view: ContainerView) -> bool:
     """Return whether some wrap of a list is for a key or an epoch that has been replaced (rule 5).
 
-    The view names users and groups that have newer ones. What this session knows of users counts as well, and
-    what this device knows of groups. If a group that the session's user manages owes an epoch, it is raised
-    first (groups.md, 3.5).
+    The view names users and groups that have newer ones. The keys of users that this session knows count as
+    well, and the groups that this device knows. If a group that the session's user manages owes an epoch, it
+    is raised first (groups.md, 3.5).
     """
     await _raise_owed(session, access, view.groupRecipients)
     return await session.directory.has_newer_key(access, view.recipients) or await _has_newer_epoch(

@@ -1,6 +1,6 @@
 """Verify what a broker serves of a group, make its next roster, and derive and open its keys.
 
-What is served is verified against verified keys, the device's mark and a given time. A group's key of an
+Served records are verified against verified keys, the device's mark and a given time. A group's key of an
 epoch is derived from the epoch's secret, which is wrapped to each member. The info has a group's name, its
 description and the secrets of earlier epochs.
 Without I/O and without a clock. Conditions and sections are those of docs/spec/groups.md.

@@ -76,8 +76,8 @@ async def _overview(request: Request) -> Response:
 def _state_of(url: str) -> str:
     """Return whether the broker at an address is ready, not ready or away."""
     try:
-        ready = f"{url}/health/ready"  # the URL comes from the operator's own settings
-        with urllib.request.urlopen(ready, timeout=_SECONDS):  # noqa: S310
+        ready = f"{url}/health/ready"
+        with urllib.request.urlopen(ready, timeout=_SECONDS):  # noqa: S310 # of the operator's own settings
             return "ready"
     except urllib.error.HTTPError:
         return "not ready"
