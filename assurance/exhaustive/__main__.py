@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Final
 
-from assurance.exhaustive import acts, chains, group_views, groups, keychains, rosters, views
+from assurance.exhaustive import acts, chains, groups, keychains, rosters, views
 from assurance.exhaustive.chains import Count
 
 _HEAD: Final = "| search | records, or steps | states | acts | accepted | lies | time |"
@@ -14,7 +14,7 @@ _RULE: Final = "|---|--:|--:|--:|--:|--:|--:|"
 
 
 _SKIPPING: Final = rosters.GroupAlphabet(
-    roles=(rosters.READER, rosters.SHARER), indices=(0, 1), times=(1,), is_owned_by_first=True
+    roles=(acts.READER, acts.SHARER), indices=(0, 1), times=(1,), is_owned_by_first=True
 )
 # Each takes the number of records, or of steps; the one here takes minutes.
 SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
@@ -26,8 +26,8 @@ SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
     "rosters: devices that skip some": (partial(rosters.search, _SKIPPING, remembers=True), 4),
     "groups of 3 records, 2 users": (partial(groups.search, groups.KEPT["two users"]), 2),
     "groups of 2 records, 3 users": (partial(groups.search, groups.KEPT["three users"]), 3),
-    "views and marks": (views.search, 3),
-    "views of 2 containers of a group": (group_views.search, 3),
+    "views and marks": (partial(views.search, views.ALONE), 3),
+    "views of 2 containers of a group": (partial(views.search, views.THROUGH), 3),
     "key chains": (keychains.search, 7),
 }
 

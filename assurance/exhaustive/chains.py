@@ -8,10 +8,10 @@ sign anything: so each act stands for every set of users who act together.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from unittest import mock
 
 from msgspec.structs import replace
@@ -33,8 +33,11 @@ from scbroker.records.container_record import (
     record_hash,
 )
 from scbroker.records.departure import Departure
-from scbroker.records.judge import InForce, Known
+from scbroker.records.judge import Acting, InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
+
+if TYPE_CHECKING:
+    from assurance.exhaustive.groups import Reader
 
 NAMES: Final = [letter.encode() * 32 for letter in acts.USERS]
 NONCE: Final = bytes(32)
@@ -73,44 +76,38 @@ def list_of(rights: Rights) -> AccessList:
     return AccessList.whole([SaltedEntry(bytes(32), encode_value(entry)) for entry in entries])
 
 
-def created(act: Act) -> tuple[ContainerRecord, AccessList]:
-    """Return the record that creates a container, and its list."""
-    access = list_of(act.rights or ())
-    governing = Governing(1, NAMES[0], _hash_of(1, access), _name("key", 1), _name("type", 0))
-    content = Part(
-        _name("part", 1)[:16], NAMES[0], 0, bytes(32), _name("sealed", 1) * 3 + bytes(16)
-    )
-    first = ContainerRecord(
-        BOX, NONCE, 1, None, NAMES[act.author], 0, act.time, None, governing, None, content, False
-    )
-    return first, access
-
-
-def drafted(history: History, act: Act) -> tuple[ContainerRecord, AccessList | None]:
+def drafted(
+    history: History, act: Act, reader: "Reader | None" = None
+) -> tuple[ContainerRecord, AccessList | None]:
     """Return the record of an act as an honest client of the author would make it, rightful or not."""
     before, number = history.in_force.governing, history.number + 1
-    version = history.head.record.version + 1
+    version, author = history.head.record.version + 1, NAMES[act.author]
+    via = None if reader is None or act.version is None else reader.via(act.version)
     kind = _name("type", number) if act.changes_type else before.type
     access, governing = None, None
     if act.rights is not None:
         access = list_of(act.rights)
         governing = Governing(
-            version, NAMES[act.author], _hash_of(version, access), _name("key", number), kind
+            version,
+            author,
+            _hash_of(version, access),
+            _name("key", number),
+            kind,
+            None if via is None else GROUP,
         )
     elif act.changes_type:
         governing = replace(before, type=kind)
     content = history.head.record.content
     if act.content == "new":
-        sealed = _name("sealed", number) * 3 + bytes(16)
-        content = Part(_name("part", number)[:16], NAMES[act.author], 0, bytes(32), sealed)
+        content = Part(_name("part", number)[:16], author, 0, bytes(32), _sealed(number))
     elif act.content == "drop" or act.deletes:
         content = None
     elif content is not None and access is not None:
-        content = replace(content, sealedKey=_name("sealed", number) * 3 + bytes(16))
+        content = replace(content, sealedKey=_sealed(number))
     in_force = history.in_force.known
     record = ContainerRecord(
-        BOX, None, version, history.head.hash, NAMES[act.author], 0, act.time,
-        Link(in_force.record.version, in_force.hash), governing, None, content, act.deletes,
+        BOX, None, version, history.head.hash, author, 0, act.time,
+        Link(in_force.record.version, in_force.hash), governing, None, content, act.deletes, via,
     )  # fmt: skip
     return record, access
 
@@ -148,130 +145,108 @@ def left(history: History, act: Act, said: Departure) -> InForce | None:
     return dataclasses.replace(history.in_force, left=users)
 
 
-def accepted(history: History, record: ContainerRecord, access: AccessList | None) -> bool:
+def accepted(
+    history: History,
+    record: ContainerRecord,
+    access: AccessList | None,
+    acting: Acting | None = None,
+) -> bool:
     """Return whether the judge accepts the record."""
     known = Known(record, b"?" * 32)
     try:
-        judge.judge_next(known, history.in_force, access, history.head, LATE)
+        judge.judge_next(known, history.in_force, access, history.head, LATE, acting)
     except BrokerError:
         return False
     return True
 
 
-def followed(history: History, act: Act, world: World) -> History:
+def known_of(record: ContainerRecord) -> Known:
+    return Known(record, record_hash(encode_object(record)))
+
+
+def followed(history: History, act: Act, world: World, reader: "Reader | None") -> History:
     """Return the history that an accepted act leads to."""
     if act.leaves:
         in_force = left(history, act, departure(history, act))
         assert in_force is not None
         return dataclasses.replace(history, world=world, in_force=in_force)
-    record, access = drafted(history, act)
-    known = Known(record, record_hash(encode_object(record)))
-    in_force = judge.judge_next(known, history.in_force, access, history.head, LATE)
+    record, access = drafted(history, act, reader)
+    known, acting = known_of(record), None if reader is None else reader.acting(act)
+    in_force = judge.judge_next(known, history.in_force, access, history.head, LATE, acting)
     return History(world, known, in_force, history.number + 1)
 
 
 def begun(act: Act) -> History | None:
     """Return the history of a creation; None if the judge refuses it."""
-    record, access = created(act)
-    known = Known(record, record_hash(encode_object(record)))
+    access, author = list_of(act.rights or ()), NAMES[act.author]
+    governing = Governing(1, NAMES[0], _hash_of(1, access), _name("key", 1), _name("type", 0))
+    content = Part(_name("part", 1)[:16], NAMES[0], 0, bytes(32), _sealed(1))
+    record = ContainerRecord(
+        BOX, NONCE, 1, None, author, 0, act.time, None, governing, None, content, False
+    )
     try:
-        in_force = judge.judge_first(known, access, LATE)
+        in_force = judge.judge_first(known_of(record), access, LATE)
     except BrokerError:
         return None
-    world = World(act.rights or (), 0, act.time, act.time, True, True, listed_at=act.time)
-    return History(world, known, in_force, 1)
+    return History(acts.created(act), in_force.known, in_force, 1)
 
 
-Lie = Callable[[History, ContainerRecord], ContainerRecord | None]
+Lies = Mapping[str, ContainerRecord | None]
 
 
-def lies() -> dict[str, Lie]:
-    """Return the ways to falsify a record, by name; a lie gives None where it would change nothing."""
+def lies(history: History, record: ContainerRecord) -> Lies:
+    """Return the ways to falsify a record, by name; None where one would change nothing."""
+    before, forced = history.head.record, history.in_force.governing
+    part, old, changes_access = record.content, before.content, record.changes_access
+    is_new = part is not None and (old is None or old.partId != part.partId)
+    other = NAMES[(NAMES.index(record.author) + 1) % len(NAMES)]
 
-    def governing(record: ContainerRecord, **changed: object) -> ContainerRecord | None:
-        if record.governing is None:
+    def governing(applies: bool = True, **changed: object) -> ContainerRecord | None:
+        if record.governing is None or not applies:
             return None
         return replace(record, governing=replace(record.governing, **changed))
 
-    def content(record: ContainerRecord, **changed: object) -> ContainerRecord | None:
-        if record.content is None:
+    def content(applies: bool, **changed: object) -> ContainerRecord | None:
+        if part is None or not applies:
             return None
-        return replace(record, content=replace(record.content, **changed))
-
-    def other(record: ContainerRecord) -> bytes:
-        return NAMES[(NAMES.index(record.author) + 1) % len(NAMES)]
-
-    def link(record: ContainerRecord, version: int, digest: bytes) -> ContainerRecord | None:
-        changed = Link(version, digest)
-        return None if changed == record.link else replace(record, link=changed)
-
-    def forced(history: History) -> Governing:
-        return history.in_force.governing
+        return replace(record, content=replace(part, **changed))
 
     return {
-        "another parent": lambda _, r: replace(r, parent=bytes(32)),
-        "a version left out": lambda _, r: replace(r, version=r.version + 1),
-        "a version again": lambda _, r: replace(r, version=r.version - 1),
-        "a link to another record": lambda _, r: link(
-            r, r.link.version if r.link else 1, bytes(32)
+        "another parent": replace(record, parent=bytes(32)),
+        "a version left out": replace(record, version=record.version + 1),
+        "a version again": replace(record, version=record.version - 1),
+        "a link to another record": replace(
+            record, link=Link(record.link.version if record.link else 1, bytes(32))
         ),
-        "a link past the governing record": lambda h, r: link(
-            r, h.head.record.version, h.head.hash
+        "a link past the governing record": replace(
+            record, link=Link(before.version, history.head.hash)
         ),
-        "another container": lambda _, r: replace(r, containerId=bytes(16)),
-        "dated far ahead": lambda _, r: replace(r, time=2**50),
-        "governs, and changes nothing": lambda h, r: (
-            replace(r, governing=forced(h)) if r.governing is None else None
+        "another container": replace(record, containerId=bytes(16)),
+        "dated far ahead": replace(record, time=2**50),
+        "governs, and changes nothing": (
+            replace(record, governing=forced) if record.governing is None else None
         ),
-        "access of another author": lambda _, r: governing(r, accessAuthor=other(r)),
-        "another list": lambda _, r: governing(r, accessList=bytes(32)),
-        "the container key of before": lambda h, r: (
-            governing(r, keyCommitment=forced(h).keyCommitment) if r.changes_access else None
+        "access of another author": governing(accessAuthor=other),
+        "another list": governing(accessList=bytes(32)),
+        "the container key of before": governing(
+            changes_access, keyCommitment=forced.keyCommitment
         ),
-        "another container key": lambda _, r: (
-            None if r.changes_access else governing(r, keyCommitment=bytes(32))
+        "another container key": governing(not changes_access, keyCommitment=bytes(32)),
+        "another access version": governing(accessVersion=forced.accessVersion - 1),
+        "a part of another author": content(is_new, author=other),
+        "a carried part of another author": content(not is_new, author=bytes(32)),
+        "a carried part of other bytes": content(not is_new, segments=b"x" * 32),
+        "a carried part under its old sealed key, or a new one": content(
+            not is_new, sealedKey=old.sealedKey if old and changes_access else bytes(112)
         ),
-        "another access version": lambda h, r: (
-            governing(r, accessVersion=forced(h).accessVersion - 1) if r.governing else None
+        "a new part under the sealed key of before": content(
+            is_new and old is not None, sealedKey=old and old.sealedKey
         ),
-        "a part of another author": lambda h, r: (
-            content(r, author=other(r)) if _is_new(h, r) else None
+        "a tombstone with a part": (
+            replace(record, content=old) if record.tombstone and old else None
         ),
-        "a carried part of another author": lambda h, r: (
-            None if r.content is None or _is_new(h, r) else content(r, author=bytes(32))
-        ),
-        "a carried part of other bytes": lambda h, r: (
-            None if _is_new(h, r) else content(r, segments=b"x" * 32)
-        ),
-        "a carried part under its old sealed key, or a new one": lambda h, r: (
-            None if _is_new(h, r) else content(r, sealedKey=_carried_wrongly(h, r))
-        ),
-        "a new part under the sealed key of before": lambda h, r: (
-            content(r, sealedKey=h.head.record.content.sealedKey)
-            if _is_new(h, r) and h.head.record.content
-            else None
-        ),
-        "a tombstone with a part": lambda h, r: (
-            replace(r, content=h.head.record.content)
-            if r.tombstone and h.head.record.content
-            else None
-        ),
-        "a tombstone that governs": lambda h, r: (
-            replace(r, governing=forced(h)) if r.tombstone else None
-        ),
+        "a tombstone that governs": replace(record, governing=forced) if record.tombstone else None,
     }
-
-
-def _is_new(history: History, record: ContainerRecord) -> bool:
-    before = history.head.record.content
-    return record.content is not None and (before is None or before.partId != record.content.partId)
-
-
-def _carried_wrongly(history: History, record: ContainerRecord) -> bytes:
-    before = history.head.record.content
-    if before is not None and record.changes_access:
-        return before.sealedKey
-    return bytes(112)
 
 
 def _hash_of(version: int, access: AccessList) -> bytes:
@@ -282,7 +257,8 @@ def _name(kind: str, number: int) -> bytes:
     return f"{kind} {number}".encode().ljust(32)
 
 
-_LIES: Final = lies()
+def _sealed(number: int) -> bytes:
+    return _name("sealed", number) * 3 + bytes(16)
 
 
 @dataclass(slots=True)
@@ -302,25 +278,31 @@ class Count:
         )
 
 
-def _signed(*_: object) -> None:
-    """Stand in for the verification of a signature."""
+def _verified(*_: object) -> None:
+    """Stand in for the verification of a signature; a mock would keep all of its calls."""
 
 
 def search(alphabet: Alphabet, length: int) -> Count:
     """Try all histories of up to `length` records; raise `AssertionError` where judge and oracle differ."""
-    with mock.patch.object(judge, "_verify_departure", _signed):
-        return _search(alphabet, length)
-
-
-def _search(alphabet: Alphabet, length: int) -> Count:
     count, started = Count(), time.monotonic()  # about time
-    seen: set[World] = set()
+    with mock.patch.object(judge, "_verify_departure", _verified):
+        try_all(count, alphabet, length)
+    count.seconds = time.monotonic() - started  # about time
+    return count
+
+
+def try_all(count: Count, alphabet: Alphabet, length: int, reader: "Reader | None" = None) -> None:
+    """Try all histories of a container that are tried, and of one that a group has access to with a reader.
+
+    Lies are about links, hashes, parts and groups: they are told of one act of each kind.
+    """
+    seen, told = set[World](), set[object]()
+    versions = 0 if reader is None else len(reader.groups)
 
     def is_new(world: World) -> bool:
         """Return whether no history has led to this world, but for the names of the users."""
-        named = acts.canonical(world)
         before = len(seen)
-        seen.add(named)
+        seen.add(acts.canonical(world) if reader is None else world)
         return len(seen) > before
 
     begun_by = [_begin(count, act) for act in alphabet.first()]
@@ -328,20 +310,20 @@ def _search(alphabet: Alphabet, length: int) -> Count:
     for depth in range(2, length + 1):
         before, layer = layer, []
         for history in before:
-            # Lies are about links, hashes and parts: they are told of one list of each kind of act.
-            told: set[Act] = set()
-            for act in alphabet.next():
-                world = _try(count, history, act)
+            if reader is None:
+                told.clear()
+            for act in alphabet.next(versions):
+                world = _try(count, history, act, reader)
                 if world is None:
                     continue
                 kind = dataclasses.replace(act, rights=act.rights and ())
-                if kind not in told:
-                    told.add(kind)
-                    _lie(count, history, act)
+                about = kind if reader is None else reader.about(history, kind)
+                if about not in told:
+                    told.add(about)
+                    (_lie if reader is None else reader.lie)(count, history, act)
                 if depth < length and is_new(world):
-                    layer.append(followed(history, act, world))
-    count.worlds, count.seconds = len(seen), time.monotonic() - started  # about time
-    return count
+                    layer.append(followed(history, act, world, reader))
+    count.worlds += len(seen)
 
 
 def _begin(count: Count, act: Act) -> History | None:
@@ -352,48 +334,50 @@ def _begin(count: Count, act: Act) -> History | None:
     return history
 
 
-def _try(count: Count, history: History, act: Act) -> World | None:
+def _try(count: Count, history: History, act: Act, reader: "Reader | None") -> World | None:
     """Return the world after an act, on which judge and oracle must agree; None if they refuse it."""
     count.acts += 1
+    groups = () if reader is None else reader.groups
     if act.leaves:
         is_accepted = left(history, act, departure(history, act)) is not None
     else:
-        is_accepted = accepted(history, *drafted(history, act))
-    world = acts.rightful(history.world, act)
-    assert is_accepted == (world is not None), f"{history.world}: {act}"
+        is_accepted = accepted(
+            history, *drafted(history, act, reader), None if reader is None else reader.acting(act)
+        )
+    world = acts.rightful(history.world, act, groups)
+    assert is_accepted == (world is not None), f"{groups}: {history.world}: {act}"
     if world is not None:
         count.accepted += 1
-        _check_key(history, act)
+        _check_key(history, act, groups)
     return world
 
 
 def _lie(count: Count, history: History, act: Act) -> None:
     if act.leaves:
         said = departure(history, act)
-        for false_one in (
-            replace(said, containerId=bytes(16)),
-            replace(said, accessVersion=said.accessVersion + 1),
-            replace(said, accessList=bytes(32)),
-            replace(said, fingerprint=bytes(32)),
-            replace(said, time=history.world.listed_at - 1),
-            replace(said, time=2**50),
-        ):
+        for changes in (
+            {"containerId": bytes(16)}, {"accessVersion": said.accessVersion + 1},
+            {"accessList": bytes(32)}, {"fingerprint": bytes(32)},
+            {"time": history.world.listed_at - 1}, {"time": 2**50},
+        ):  # fmt: skip
             count.lies += 1
-            assert left(history, act, false_one) is None, f"{false_one}: {history.world}"
+            assert left(history, act, replace(said, **changes)) is None, (
+                f"{changes}: {history.world}"
+            )
         return
     record, access = drafted(history, act)
-    for name, lie in _LIES.items():
-        false = lie(history, record)
+    for name, false in lies(history, record).items():
         if false is not None and false != record:
             count.lies += 1
             assert not accepted(history, false, access), f"{name}: {history.world}: {act}"
 
 
-def _check_key(history: History, act: Act) -> None:
-    """Check that new content, by a writer who renews where the judge says so, is for members alone."""
-    if act.content != "new" or history.in_force.needs_renewal(act.time):
+def _check_key(history: History, act: Act, groups: acts.Groups) -> None:
+    """Check that new content, by a writer who renews where needed, is for members alone (groups.md, 7)."""
+    world = history.world
+    listed = world.rights[acts.GROUP] if groups else None
+    is_old = listed is not None and listed.index != groups[-1].epoch
+    if act.content != "new" or is_old or history.in_force.needs_renewal(act.time):
         return
-    alive = [history.world.alive(user, act.time) for user in range(len(acts.USERS))]
-    members = {user for user, r in enumerate(alive) if r is not None and r.bits & acts.DECRYPT}
-    members -= history.world.left
-    assert acts.key_holders(history.world) <= members, f"{history.world}: {act}"
+    may = acts.readers(world, act.time, groups)
+    assert acts.key_holders(world, groups) <= may, f"{groups}: {world}: {act}"

@@ -9,7 +9,7 @@ anything: so each act stands for every set of users who act together with the br
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -19,7 +19,8 @@ from unittest import mock
 from msgspec import structs
 
 from assurance.exhaustive import acts, chains
-from assurance.exhaustive.chains import Count
+from assurance.exhaustive.acts import READER, SHARER, WRITER, Group, Membership
+from assurance.exhaustive.chains import Count, known_of
 from scbroker.crypto import verify
 from scbroker.errors import BrokerError
 from scbroker.records import group, judge, roster
@@ -30,14 +31,13 @@ from scbroker.records.container_record import (
     Entry,
     Governing,
     Link,
+    Part,
     SaltedEntry,
     Via,
     list_hash,
-    record_hash,
     type_hash,
 )
 from scbroker.records.group import GroupChain, Served
-from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.records.roster import GroupDeparture, Member, Roster, SaltedMember
 from scbroker.vocabulary import KeyType
@@ -47,30 +47,9 @@ GROUP: Final = chains.GROUP
 ROOM: Final = uuid8(GROUP).bytes
 """The id of the group's container."""
 MANAGER, OWNER = 1, 2
-READER, WRITER, SHARER = range(3)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Membership:
-    role: int
-    index: int = 0
-    """The index of the member's key that the secret is wrapped to."""
-
-
 Managers = tuple[int, ...]
 """For each user: 0, `MANAGER` or `OWNER`."""
 Members = tuple[Membership | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group after some acts: all that decides which act may follow, and who may act through it."""
-
-    managers: Managers
-    members: Members
-    time: int
-    epoch: int = 0
-    is_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,11 +258,7 @@ def _signed(
         None if history is None else history.chain.head.hash, NAMES[act.author], 0, act.time,
         link, governing, None, None, act.deletes,
     )  # fmt: skip
-    return Served(_known(record), access, typed, data)
-
-
-def _known(record: ContainerRecord) -> Known:
-    return Known(record, record_hash(encode_object(record)))
+    return Served(known_of(record), access, typed, data)
 
 
 _KEYS: Final = {
@@ -313,63 +288,52 @@ def followed(history: History | None, proposal: Proposal, then: Group) -> Histor
     return History(then, chain, leaves, members, history)
 
 
-Lie = Callable[[History | None, GroupAct], Proposal | None]
+Lies = Mapping[str, Proposal | None]
 
 
-def _lies_of_rosters() -> dict[str, Lie]:
-    """Return what a manager can sign falsely in a roster; a lie is None where it would change nothing."""
+def _signed_lies(history: History | None, act: GroupAct) -> Lies:
+    """Return what a manager can sign falsely; None where a lie would change nothing."""
+    before, other = history.chain.roster.epoch if history else -1, named("other", 0)
+    # A key is kept in the next epoch, or replaced within one.
+    stale = before + (not act.is_fresh)
 
-    def signed(**lies: Any) -> Lie:
-        return lambda history, act: None if act.members is None else proposed(history, act, **lies)
+    def signed(applies: bool = True, **lies: Any) -> Proposal | None:
+        return proposed(history, act, **lies) if applies and act.members is not None else None
 
-    def key(history: History | None, act: GroupAct, field: str) -> Proposal | None:
-        """Keep a key in the next epoch, or replace it within one."""
-        if history is None or act.members is None:
-            return None
-        epoch = history.chain.roster.epoch + (not act.is_fresh)
-        value = named("key", epoch, verify.ENCRYPTION_KEY_SIZE) if field == "publicKey" else None
-        return proposed(history, act, roster={field: value or named("secret", epoch)})
+    def epoch(step: int) -> Proposal | None:
+        keys = {"publicKey": named("other", 0, 1216), "commitment": other}
+        return signed(before + step >= 0, roster={"epoch": before + step, **keys})
 
-    def epoch(history: History | None, act: GroupAct, step: int) -> Proposal | None:
-        before = history.chain.roster.epoch if history else -1
-        if act.members is None or before + step < 0:
-            return None
-        changed = {"epoch": before + step, "publicKey": named("other", 0, 1216)}
-        return proposed(history, act, roster={**changed, "commitment": named("other", 0)})
+    def entries(**changes: int) -> Proposal | None:
+        return None if act.managers is None else proposed(history, act, entries=changes)
 
-    def of_leaf(**changes: int) -> Callable[[list[SaltedMember]], list[SaltedMember]]:
-        return lambda leaves: [_changed(leaves[0], **changes), *leaves[1:]]
+    def of_first(**changes: int) -> Proposal | None:
+        return signed(leaves=lambda leaves: [_changed(leaves[0], **changes), *leaves[1:]])
 
+    members = [member for member in act.members or () if member is not None]
     return {
         "of another group": signed(roster={"group": bytes(32)}),
         "of another version": signed(roster={"version": 99}),
-        "an epoch left out": lambda h, a: epoch(h, a, 2),
-        "an epoch again": lambda h, a: epoch(h, a, -1),
-        "another key in an epoch, or the same in the next": lambda h, a: key(h, a, "publicKey"),
-        "another secret in an epoch, or the same in the next": lambda h, a: key(h, a, "commitment"),
+        "an epoch left out": epoch(2),
+        "an epoch again": epoch(-1),
+        "another key in an epoch, or the same in the next": signed(
+            history is not None,
+            roster={"publicKey": named("key", stale, verify.ENCRYPTION_KEY_SIZE)},
+        ),
+        "another secret in an epoch, or the same in the next": signed(
+            history is not None, roster={"commitment": named("secret", stale)}
+        ),
         "a type of another roster": signed(type=roster.group_type(b"?")),
         "a type of another container": signed(type="photo"),
         "another count": signed(roster={"count": 9}),
         "other members": signed(roster={"members": bytes(32)}),
         "a member twice": signed(leaves=lambda leaves: [leaves[0], *leaves]),
-        "a member of a later roster": signed(leaves=of_leaf(version=99)),
-        "a key that does not exist": signed(leaves=of_leaf(keyIndex=2)),
-        "members out of order": lambda h, a: (
-            proposed(h, a, leaves=lambda leaves: leaves[::-1])
-            if sum(member is not None for member in a.members or ()) > 1
-            else None
-        ),
-        "a manager's key that does not exist": lambda h, a: (
-            None if a.managers is None else proposed(h, a, entries={"keyIndex": 256})
-        ),
-        "a manager's expiry": lambda h, a: (
-            None if a.managers is None else proposed(h, a, entries={"expiresAt": chains.LATE})
-        ),
-        "other rights of a manager": lambda h, a: (
-            None
-            if a.managers is None
-            else proposed(h, a, entries={"permissions": roster.OWNER - acts.DELETE})
-        ),
+        "a member of a later roster": of_first(version=99),
+        "a key that does not exist": of_first(keyIndex=2),
+        "members out of order": signed(len(members) > 1, leaves=lambda leaves: leaves[::-1]),
+        "a manager's key that does not exist": entries(keyIndex=256),
+        "a manager's expiry": entries(expiresAt=chains.LATE),
+        "other rights of a manager": entries(permissions=roster.OWNER - acts.DELETE),
     }
 
 
@@ -377,62 +341,55 @@ def _changed(salted: SaltedMember, **changes: int) -> SaltedMember:
     return leaf(structs.replace(roster.parse_member(salted.member), **changes))
 
 
-def _lies_of_served() -> dict[str, Callable[[Proposal], Proposal | None]]:
+@cache
+def _a_part() -> Part | None:
+    box = chains.begun(acts.Act(0, 1, (acts.Right(acts.READ),), content="new"))
+    return None if box is None else box.head.record.content
+
+
+def _served_lies(proposal: Proposal) -> Lies:
     """Return what a broker can serve falsely of a record, and what a record of a group must not have."""
-
-    def served(proposal: Proposal, **changes: Any) -> Proposal:
-        return replace(proposal, served=replace(proposal.served, **changes))
-
-    def record(proposal: Proposal, **changes: Any) -> Proposal:
-        known = _known(structs.replace(proposal.served.known.record, **changes))
-        return served(proposal, known=known)
-
-    def governing(proposal: Proposal, **changes: Any) -> Proposal | None:
-        made = proposal.served.known.record.governing
-        if made is None:
-            return None
-        return record(proposal, governing=structs.replace(made, **changes))
-
-    def typed(proposal: Proposal, salt: bytes | None, text: str | None) -> Proposal | None:
-        if proposal.served.type is None:
-            return None
-        old = proposal.served.type
-        return served(proposal, type=(old[0] if salt is None else salt, text or old[1]))
-
-    part = chains.begun(acts.Act(0, 1, (acts.Right(acts.READ),), content="new"))
-    assert part is not None
-    content = part.head.record.content
+    honest, leaves = proposal.served, proposal.leaves
+    made, text, access = honest.known.record, honest.type, honest.access
     own = group_name_of(NAMES[0], bytes(32))
+
+    def served(applies: bool = True, **changes: Any) -> Proposal | None:
+        return replace(proposal, served=replace(honest, **changes)) if applies else None
+
+    def record(applies: bool = True, **changes: Any) -> Proposal | None:
+        return served(applies, known=known_of(structs.replace(made, **changes)))
+
+    def governing(**changes: Any) -> Proposal | None:
+        if made.governing is None:
+            return None
+        return record(governing=structs.replace(made.governing, **changes))
+
+    def typed(salt: bytes | None, named: str | None) -> Proposal | None:
+        return text and served(type=(salt or text[0], named or text[1]))
+
+    def shown(*leaves: SaltedMember) -> Proposal | None:
+        return replace(proposal, leaves=leaves) if honest.roster else None
+
     return {
-        "a header": lambda p: record(p, header=content),
-        "a content": lambda p: record(p, content=content),
-        "made through a group": lambda p: record(p, via=Via(own, 0, 1, bytes(32))),
-        "access through a group": lambda p: governing(p, accessVia=own),
-        "a departure from the list": lambda p: (
-            None if p.served.known.record.tombstone else served(p, departures=1)
+        "a header": record(header=_a_part()),
+        "a content": record(content=_a_part()),
+        "made through a group": record(via=Via(own, 0, 1, bytes(32))),
+        "access through a group": governing(accessVia=own),
+        "a departure from the list": served(not made.tombstone, departures=1),
+        "the type withheld": served(text is not None, type=None),
+        "the roster withheld": served(honest.roster is not None, roster=None),
+        "another salt": typed(bytes(32), None),
+        "the type of another roster": typed(None, roster.group_type(b"?")),
+        "the type of another container": typed(None, "photo"),
+        "another type than was signed": governing(type=bytes(32)),
+        "members withheld": shown(*leaves[1:]),
+        "another salt of a leaf": shown(structs.replace(leaves[0], salt=b"?" * 32), *leaves[1:]),
+        "a list with a hidden entry": (
+            served(access=_hidden(access)) if access and len(access.entries) > 1 else None
         ),
-        "the type withheld": lambda p: served(p, type=None) if p.served.type else None,
-        "the roster withheld": lambda p: served(p, roster=None) if p.served.roster else None,
-        "another salt": lambda p: typed(p, bytes(32), None),
-        "the type of another roster": lambda p: typed(p, None, roster.group_type(b"?")),
-        "the type of another container": lambda p: typed(p, None, "photo"),
-        "another type than was signed": lambda p: governing(p, type=bytes(32)),
-        "members withheld": lambda p: replace(p, leaves=p.leaves[1:]) if p.served.roster else None,
-        "another salt of a leaf": lambda p: (
-            replace(p, leaves=[structs.replace(p.leaves[0], salt=b"?" * 32), *p.leaves[1:]])
-            if p.served.roster
-            else None
-        ),
-        "a list with a hidden entry": lambda p: (
-            None
-            if p.served.access is None or len(p.served.access.entries) < 2
-            else served(p, access=_hidden(p.served.access))
-        ),
-        "the list withheld": lambda p: None if p.served.access is None else served(p, access=None),
-        "a tombstone as well": lambda p: (
-            None if p.served.known.record.tombstone else record(p, tombstone=True)
-        ),
-        "nothing changed": lambda p: record(p, governing=None, tombstone=False),
+        "the list withheld": served(access is not None, access=None),
+        "a tombstone as well": record(not made.tombstone, tombstone=True),
+        "nothing changed": record(governing=None, tombstone=False),
     }
 
 
@@ -440,11 +397,6 @@ def _hidden(access: AccessList) -> AccessList:
     [*shown] = access.entries.values()
     salted = [(n, SaltedEntry(bytes(32), encode_value(each))) for n, each in enumerate(shown)]
     return AccessList.disclosed(access.entryHashes, salted[1:])
-
-
-_SIGNED: Final = _lies_of_rosters()
-_SERVED: Final = _lies_of_served()
-_RECORDS: Final = chains.lies()
 
 
 @contextmanager
@@ -528,14 +480,12 @@ def _tried(count: Count, history: History | None, some: Iterator[GroupAct]) -> I
 
 
 def _lie(count: Count, history: History | None, act: GroupAct, proposal: Proposal) -> None:
-    false = {name: lie(history, act) for name, lie in _SIGNED.items()}
-    false |= {name: served(proposal) for name, served in _SERVED.items()}
+    false = {**_signed_lies(history, act), **_served_lies(proposal)}
     if history is not None:
         known = chains.History(_ANY, history.chain.head, history.chain.in_force)
-        for name, lie in _RECORDS.items():
-            record = lie(known, proposal.served.known.record)
+        for name, record in chains.lies(known, proposal.served.known.record).items():
             if record is not None:
-                served = replace(proposal.served, known=_known(record))
+                served = replace(proposal.served, known=known_of(record))
                 false[name] = replace(proposal, served=served)
     for name, each in false.items():
         if each is not None and each != proposal:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from assurance.exhaustive import acts, chains, group_views, groups, keychains, rosters, views
+from assurance.exhaustive import acts, chains, groups, keychains, rosters, views
 from scbroker.client.core import judging
 from scbroker.errors import RollbackError
 from scbroker.records import group, judge, roster
@@ -17,7 +17,7 @@ from scbroker.records.judge import Acting, InForce
 from scbroker.records.key_record import KeyChain
 from scbroker.records.roster import Member, MembershipProof
 
-_FEW: Final = rosters.GroupAlphabet(users=2, roles=(rosters.READER, rosters.SHARER), times=(1,))
+_FEW: Final = rosters.GroupAlphabet(users=2, roles=(acts.READER, acts.SHARER), times=(1,))
 SHORT: Final[dict[str, Callable[[], object]]] = {
     "records": lambda: (
         chains.search(acts.KEPT["short"], 3), chains.search(acts.KEPT["short-keys"], 3)
@@ -25,9 +25,9 @@ SHORT: Final[dict[str, Callable[[], object]]] = {
     "departures": lambda: chains.search(acts.KEPT["short-departures"], 3),
     "rosters": lambda: rosters.search(_FEW, 2),
     "groups": lambda: groups.search(groups.KEPT["short"], 2),
-    "views of groups": lambda: group_views.search(2),
+    "views of groups": lambda: views.search(views.THROUGH, 2),
     "key chains": lambda: keychains.search(4),
-    "views": lambda: views.search(2),
+    "views": lambda: views.search(views.ALONE, 2),
 }  # fmt: skip
 
 
