@@ -129,7 +129,7 @@ def _other_root(leaf: bytes, data: bytes) -> bytes | None:
     except RefusedError:
         return None
     kept(other.stored() == data, "the second implementation reads another value")
-    return batches.root_from(leaf, other.index, other.size, other.path)
+    return batches.root_from(leaf, other.index, other.size, other.hashes)
 
 
 TARGETS: Final = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tests.independent import encodings as e
 from tests.independent.encodings import labelled_hash, need, u64
@@ -15,33 +15,22 @@ NEEDS = {UPLOAD: DECRYPT | VIEW_ACCESS, MODIFY_TYPE: UPLOAD, MODIFY_ACCESS: UPLO
 
 
 @dataclass(frozen=True)
-class Entry:
-    fingerprint: bytes
+class Entry(e.Object):
+    prefix = b""
+    fingerprint: e.Hash
     """Of a user, or the name of a group."""
-    key_index: int
+    key_index: e.EntryIndex
     """Of a group it is the epoch."""
-    permissions: int
-    expires_at: int | None
-    wrap_hash: bytes | None
-
-    def stored(self) -> bytes:
-        return e.encode(
-            [self.fingerprint, self.key_index, self.permissions, self.expires_at, self.wrap_hash]
-        )
+    permissions: Annotated[int, lambda value: e.integer(value, 1, EVERYTHING)]
+    expires_at: e.Time | None
+    wrap_hash: e.Hash | None
 
     def is_expired_at(self, time: int) -> bool:
         return self.expires_at is not None and self.expires_at <= time
 
 
 def parse_entry(data: bytes) -> Entry:
-    fields = e.array(e.decode(data), 5)
-    entry = Entry(
-        fingerprint=e.octets(fields[0], 32),
-        key_index=e.entry_index(fields[1]),
-        permissions=e.integer(fields[2], 1, EVERYTHING),
-        expires_at=None if fields[3] is None else e.time(fields[3]),
-        wrap_hash=e.octets_or_nil(fields[4], 32),
-    )
+    entry = Entry.parse(data)
     need(bool(entry.permissions & DECRYPT) or entry.wrap_hash is None, "a wrap without Decrypt")
     for permission, needed in NEEDS.items():
         allowed = not entry.permissions & permission or entry.permissions & needed == needed

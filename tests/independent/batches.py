@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Annotated
 
 from tests.independent import encodings as e
 from tests.independent import trees
@@ -16,36 +17,30 @@ SHORTEST = 3448
 
 
 @dataclass(frozen=True)
-class BatchSignature:
-    signature: bytes
-    salt: bytes
-    size: int
-    index: int
-    path: list[bytes]
+class BatchSignature(e.Object):
+    signature: Annotated[bytes, lambda value: e.octets(value, OWN)]
+    salt: e.Hash
+    size: e.UInt
+    index: e.UInt
+    path: Annotated[bytes, lambda value: e.octets_to(value, 3608)]
 
-    def stored(self) -> bytes:
-        return e.store([self.signature, self.salt, self.size, self.index, b"".join(self.path)])
+    @property
+    def hashes(self) -> list[bytes]:
+        return [self.path[at : at + 32] for at in range(0, len(self.path), 32)]
 
 
 def parse(stored: bytes) -> BatchSignature:
     # The limit of 3,608 bytes needs no check: nothing of this grammar is longer.
-    fields = e.stored(stored, 5)
-    path = e.octets_to(fields[4], 3608)
-    decodes(len(path) % 32 == 0, "a path that is not of whole hashes")
-    return BatchSignature(
-        signature=e.octets(fields[0], OWN),
-        salt=e.octets(fields[1], 32),
-        size=e.uint(fields[2]),
-        index=e.uint(fields[3]),
-        path=[path[at : at + 32] for at in range(0, len(path), 32)],
-    )
+    found = BatchSignature.parse(stored)
+    decodes(len(found.path) % 32 == 0, "a path that is not of whole hashes")
+    return found
 
 
 def check(public: bytes, digest: bytes, stored: bytes) -> None:
     """The signature of the record with this hash."""
     found = parse(stored)
     check_form(found)
-    root = root_from(leaf(found.salt, digest), found.index, found.size, found.path)
+    root = root_from(leaf(found.salt, digest), found.index, found.size, found.hashes)
     check_signature(public, "batch", _batch(found.size, root), found.signature)
 
 
@@ -54,7 +49,7 @@ def check_form(found: BatchSignature) -> None:
     need(2 <= found.size <= LARGEST, "a batch of another size")
     need(found.index < found.size, "a leaf beyond the batch")
     levels = trees.levels(found.index, found.size)
-    need(len(found.path) == levels, "a path of another length")
+    need(len(found.hashes) == levels, "a path of another length")
 
 
 def check_record(public: bytes, bare: bytes, signature: bytes) -> None:

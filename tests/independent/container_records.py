@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Annotated
 
-from tests.independent import batches, departures, rosters, segments
+from tests.independent import batches, departures, rosters
 from tests.independent import encodings as e
 from tests.independent.access_lists import (
     DECRYPT,
@@ -25,9 +26,9 @@ from tests.independent.encodings import (
     need,
 )
 from tests.independent.ids import container_id_of
-from tests.independent.key_records import MINUTE, KeyChain, Signed
+from tests.independent.key_records import MINUTE, KeyChain, Signable, Signed
 from tests.independent.keys import SigningKey
-from tests.independent.segments import CONTENT, HEADER, Part
+from tests.independent.segments import HEADER, LONGEST, Part
 
 ENDLESS = e.TIME + 1
 
@@ -57,58 +58,49 @@ def check_ordinary(container_type: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class Via:
-    group: bytes
-    epoch: int
-    version: int
+class Via(e.Object):
+    group: e.Hash
+    epoch: e.EntryIndex
+    version: e.UInt
     """With the hash, the record of the group whose roster proves the membership."""
-    hash: bytes
-
-    def value(self) -> Value:
-        return [self.group, self.epoch, self.version, self.hash]
+    hash: e.Hash
 
 
 @dataclass(frozen=True)
-class Governing:
-    access_version: int
-    access_author: bytes
-    access_list: bytes
-    key_commitment: bytes
-    type: bytes
-    access_via: bytes | None = None
+class Governing(e.Object):
+    access_version: e.UInt
+    access_author: e.Hash
+    access_list: e.Hash
+    key_commitment: e.Hash
+    type: e.Hash
+    access_via: e.Hash | None = None
     """The group for which access_author acted."""
 
-    def value(self) -> Value:
-        fields: list[Value] = [self.access_version, self.access_author]
-        return [*fields, self.access_list, self.key_commitment, self.type, self.access_via]
+
+def _link(value: Value) -> tuple[int, bytes]:
+    version, digest = e.array(value, 2)
+    return e.uint(version), e.octets(digest, 32)
 
 
 @dataclass(frozen=True)
-class ContainerRecord:
-    container_id: bytes
-    nonce: bytes | None
-    version: int
-    parent: bytes | None
-    author: bytes
-    key_index: int
-    time: int
-    link: tuple[int, bytes] | None
+class ContainerRecord(Signable):
+    name = "container-record"
+    container_id: e.Id
+    nonce: e.Hash | None
+    version: e.Version
+    parent: e.Hash | None
+    author: e.Hash
+    key_index: e.KeyIndex
+    time: e.Time
+    link: Annotated[tuple[int, bytes], _link] | None
     governing: Governing | None
     header: Part | None
     content: Part | None
-    tombstone: bool
+    tombstone: e.Bool
     via: Via | None = None
 
-    def stored(self) -> bytes:
-        fields: list[Value] = [self.container_id, self.nonce, self.version, self.parent]
-        fields += [self.author, self.key_index, self.time]
-        fields.append(None if self.link is None else list(self.link))
-        parts = (self.governing, self.header, self.content)
-        fields += [None if part is None else part.value() for part in parts]
-        return e.store([*fields, self.tombstone, None if self.via is None else self.via.value()])
-
     def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("container-record", bare(self.stored())))
+        return Signed(self.stored(), key.sign(self.name, bare(self.stored())))
 
     @property
     def changes_access(self) -> bool:
@@ -117,21 +109,10 @@ class ContainerRecord:
 
 def parse(body: bytes) -> ContainerRecord:
     # The limit of 2,048 bytes needs no check: no record of this grammar is longer.
-    fields = e.stored(body, 13)
-    record = ContainerRecord(
-        container_id=e.octets(fields[0], 16),
-        nonce=e.octets_or_nil(fields[1], 32),
-        version=e.integer(fields[2], 1, e.UINT),
-        parent=e.octets_or_nil(fields[3], 32),
-        author=e.octets(fields[4], 32),
-        key_index=e.key_index(fields[5]),
-        time=e.time(fields[6]),
-        link=_link(fields[7]),
-        governing=_governing(fields[8]),
-        header=segments.parse(fields[9], HEADER),
-        content=segments.parse(fields[10], CONTENT),
-        tombstone=e.boolean(fields[11]),
-        via=_via(fields[12]),
+    record = ContainerRecord.parse(body)
+    header = record.header
+    decodes(
+        header is None or header.padded_length <= LONGEST[HEADER], "no integer from 0 to 262144"
     )
     first = record.version == 1
     need(record.nonce is None or first, "the nonce stands in version 1 only")
@@ -143,39 +124,6 @@ def parse(body: bytes) -> ContainerRecord:
     parts = [part.part_id for part in (record.header, record.content) if part is not None]
     need(len(set(parts)) == len(parts), "one id for two parts")
     return record
-
-
-def _link(value: Value) -> tuple[int, bytes] | None:
-    if value is None:
-        return None
-    fields = e.array(value, 2)
-    return e.uint(fields[0]), e.octets(fields[1], 32)
-
-
-def _via(value: Value) -> Via | None:
-    if value is None:
-        return None
-    fields = e.array(value, 4)
-    return Via(
-        group=e.octets(fields[0], 32),
-        epoch=e.entry_index(fields[1]),
-        version=e.uint(fields[2]),
-        hash=e.octets(fields[3], 32),
-    )
-
-
-def _governing(value: Value) -> Governing | None:
-    if value is None:
-        return None
-    fields = e.array(value, 6)
-    return Governing(
-        access_version=e.uint(fields[0]),
-        access_author=e.octets(fields[1], 32),
-        access_list=e.octets(fields[2], 32),
-        key_commitment=e.octets(fields[3], 32),
-        type=e.octets(fields[4], 32),
-        access_via=e.octets_or_nil(fields[5], 32),
-    )
 
 
 def bare(body: bytes) -> bytes:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.independent import encodings as e
-from tests.independent.encodings import Value, need
-from tests.independent.key_records import MINUTE, KeyChain, Signed
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.encodings import need
+from tests.independent.key_records import MINUTE, KeyChain, Signable, Signed
+from tests.independent.keys import check_signature
 
 
 @dataclass(frozen=True)
@@ -23,32 +23,17 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Departure:
-    container_id: bytes
-    access_version: int
-    access_list: bytes
-    fingerprint: bytes
-    key_index: int
-    time: int
-
-    def stored(self) -> bytes:
-        fields: list[Value] = [self.container_id, self.access_version, self.access_list]
-        return e.store([*fields, self.fingerprint, self.key_index, self.time])
-
-    def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("departure", self.stored()))
+class Departure(Signable):
+    name = "departure"
+    container_id: e.Id
+    access_version: e.UInt
+    access_list: e.Hash
+    fingerprint: e.Hash
+    key_index: e.KeyIndex
+    time: e.Time
 
 
-def parse(body: bytes) -> Departure:
-    fields = e.stored(body, 6)
-    return Departure(
-        container_id=e.octets(fields[0], 16),
-        access_version=e.uint(fields[1]),
-        access_list=e.octets(fields[2], 32),
-        fingerprint=e.octets(fields[3], 32),
-        key_index=e.key_index(fields[4]),
-        time=e.time(fields[5]),
-    )
+parse = Departure.parse
 
 
 def check(signed: Signed, left: Left, chain: KeyChain, now: int) -> None:

@@ -1,8 +1,11 @@
 """Canonical MessagePack, labels, hashes, UUIDs: docs/spec/ids.md, 1."""
 
+import functools
 import hashlib
 import re
-from typing import TypeAlias
+from collections.abc import Callable
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 Value: TypeAlias = "bool | int | str | bytes | list[Value] | None"
 
@@ -202,12 +205,79 @@ def array(value: Value, length: int) -> list[Value]:
 def stored(data: bytes, length: int) -> list[Value]:
     """1.1: the array behind the version byte of a stored object."""
     decodes(len(data) > 1, "truncated")
-    need(data[:1] == b"\x01", "unknown version")
+    need(data[:1] == VERSION, "unknown version")
     return array(decode(data[1:]), length)
 
 
 def store(fields: list[Value]) -> bytes:
-    return b"\x01" + encode(fields)
+    return VERSION + encode(fields)
+
+
+# 1.1 Objects
+
+VERSION = b"\x01"
+Id = Annotated[bytes, lambda value: octets(value, 16)]
+Hash = Annotated[bytes, lambda value: octets(value, 32)]
+Nonce = Annotated[bytes, lambda value: octets(value, 48)]
+UInt = Annotated[int, uint]
+Version = Annotated[int, lambda value: integer(value, 1, UINT)]
+Time = Annotated[int, time]
+KeyIndex = Annotated[int, key_index]
+EntryIndex = Annotated[int, entry_index]
+Bool = Annotated[bool, boolean]
+Text = Annotated[str, text]
+Origin = Annotated[str, lambda value: text(value, 1)]
+
+
+class Object:
+    """A dataclass of an object's fields in their order. Their annotations say how they are read."""
+
+    __match_args__: ClassVar[tuple[str, ...]]
+    prefix: ClassVar[bytes] = VERSION
+    """What precedes the array where it is stored."""
+
+    @classmethod
+    @functools.cache
+    def _readers(cls) -> list[Callable[[Value], Any]]:
+        hints = get_type_hints(cls, include_extras=True)
+        return [_reader(hints[name]) for name in cls.__match_args__]
+
+    @classmethod
+    def read(cls, value: Value) -> Self:
+        readers = cls._readers()
+        pairs = zip(readers, array(value, len(readers)), strict=True)
+        return cls(*(read(field) for read, field in pairs))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        return cls.read(stored(data, len(cls._readers())) if cls.prefix else decode(data))
+
+    def value(self) -> Value:
+        return [_value(found) for found in vars(self).values()]
+
+    def stored(self) -> bytes:
+        return self.prefix + encode(self.value())
+
+
+def _reader(hint: Any) -> Callable[[Value], Any]:
+    inner = get_args(hint)
+    if get_origin(hint) is Annotated:
+        read: Callable[[Value], Any] = inner[1]
+        return read
+    if NoneType in inner:
+        [some] = (_reader(one) for one in inner if one is not NoneType)
+        return lambda value: None if value is None else some(value)
+    if get_origin(hint) is list:
+        [item] = map(_reader, inner)
+        return lambda value: [item(one) for one in elements(value)]
+    found: Callable[[Value], Any] = hint.read
+    return found
+
+
+def _value(field: Any) -> Value:
+    if isinstance(field, Object):
+        return field.value()
+    return [_value(item) for item in field] if isinstance(field, (list, tuple)) else field
 
 
 # 1.3 Fixed-width integers

@@ -8,10 +8,10 @@ from tests.independent import container_records, rosters
 from tests.independent import encodings as e
 from tests.independent.access_lists import EVERYTHING, MODIFY_ACCESS, AccessList
 from tests.independent.container_records import Acting, ContainerRecord, InForce, Judge, Judged, Via
-from tests.independent.encodings import RefusedError, UndecodableError, Value, need
+from tests.independent.encodings import RefusedError, UndecodableError, need
 from tests.independent.ids import group_name_of
-from tests.independent.key_records import ENCRYPTION, MINUTE, KeyChain, Signed
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.key_records import ENCRYPTION, MINUTE, KeyChain, Signable, Signed
+from tests.independent.keys import check_signature
 from tests.independent.rosters import Leaf, Member, Proof, Roster
 
 MANAGER = 239
@@ -208,31 +208,17 @@ def check_since(
 
 
 @dataclass(frozen=True)
-class GroupDeparture:
-    group: bytes
-    version: int
+class GroupDeparture(Signable):
+    name = "group-departure"
+    group: e.Hash
+    version: e.UInt
     """Of the user's leaf."""
-    fingerprint: bytes
-    key_index: int
-    time: int
-
-    def stored(self) -> bytes:
-        fields: list[Value] = [self.group, self.version, self.fingerprint]
-        return e.store([*fields, self.key_index, self.time])
-
-    def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("group-departure", self.stored()))
+    fingerprint: e.Hash
+    key_index: e.KeyIndex
+    time: e.Time
 
 
-def parse_departure(body: bytes) -> GroupDeparture:
-    fields = e.stored(body, 5)
-    return GroupDeparture(
-        group=e.octets(fields[0], 32),
-        version=e.uint(fields[1]),
-        fingerprint=e.octets(fields[2], 32),
-        key_index=e.key_index(fields[3]),
-        time=e.time(fields[4]),
-    )
+parse_departure = GroupDeparture.parse
 
 
 def departed(

@@ -1,12 +1,12 @@
 """Secrets of a group's epochs, their wraps, and infos: docs/spec/groups.md, 3.2 to 3.4."""
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.independent import encodings as e
 from tests.independent.container_records import NOT_IN_TEXT
-from tests.independent.encodings import Value, decodes, label, labelled_hash, need, sha256, u8, u32
+from tests.independent.encodings import decodes, label, labelled_hash, need, sha256, u8, u32
 from tests.independent.keys import (
     DecryptionKey,
     cobblestone_open,
@@ -81,24 +81,15 @@ def unwrap_secret(private: DecryptionKey, info: WrapInfo, wrap: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Info:
-    name: str
-    description: str
-    secrets: Sequence[bytes | None]
+class Info(e.Object):
+    name: e.Text
+    description: e.Text
+    secrets: list[e.Hash | None]
     """Those of the epochs before."""
-
-    def stored(self) -> bytes:
-        secrets: list[Value] = list(self.secrets)
-        return e.store([self.name, self.description, secrets])
 
 
 def parse_info(stored: bytes) -> Info:
-    fields = e.stored(stored, 3)
-    info = Info(
-        name=e.text(fields[0]),
-        description=e.text(fields[1]),
-        secrets=[e.octets_or_nil(one, 32) for one in e.elements(fields[2])],
-    )
+    info = Info.parse(stored)
     need(len(info.name.encode()) <= 256, "a name too long")
     need(len(info.description.encode()) <= 4096, "a description too long")
     need(info.name.strip() != "", "a name without a character that is shown")

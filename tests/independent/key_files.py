@@ -7,7 +7,7 @@ import stringprep
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from tests.independent import encodings as e
 from tests.independent.encodings import (
@@ -72,25 +72,19 @@ def _keys(
 
 
 @dataclass(frozen=True)
-class KeyFile:
-    fingerprint: bytes
-    password_salt: bytes
-    passphrase_part: bytes
-    password_part: bytes
-
-    def stored(self) -> bytes:
-        fields: list[Value] = [self.fingerprint, self.password_salt]
-        return MAGIC + e.store([*fields, self.passphrase_part, self.password_part])
+class KeyFile(e.Object):
+    fingerprint: e.Hash
+    password_salt: e.Hash
+    passphrase_part: Annotated[bytes, lambda value: e.octets_to(value, 1200)]
+    password_part: Annotated[bytes, lambda value: e.octets_to(value, 49_152)]
 
 
 def parse(data: bytes, user_id: bytes) -> KeyFile:
     """2.4, step 1."""
     # The limit of 65,536 bytes needs no check: no file within the other limits reaches it.
     decodes(data[:16] == MAGIC, "no KeyFile")
-    fields = e.stored(data[16:], 4)
-    fingerprint, salt = e.octets(fields[0], 32), e.octets(fields[1], 32)
-    file = KeyFile(fingerprint, salt, e.octets_to(fields[2], 1200), e.octets_to(fields[3], 49_152))
-    need(user_id_of(fingerprint) == user_id, "another user's KeyFile", "key-substitution")
+    file = KeyFile.parse(data[16:])
+    need(user_id_of(file.fingerprint) == user_id, "another user's KeyFile", "key-substitution")
     return file
 
 
@@ -208,4 +202,4 @@ def seal(ring: KeyRing, password: str, passphrase: str) -> bytes:
         passphrase_context(fingerprint, salt, password_part),
         pad(inside),
     )
-    return KeyFile(fingerprint, salt, passphrase_part, password_part).stored()
+    return MAGIC + KeyFile(fingerprint, salt, passphrase_part, password_part).stored()

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from tests.independent import encodings as e
-from tests.independent.encodings import Value, labelled_hash, need
+from tests.independent.encodings import labelled_hash, need
 from tests.independent.ids import fingerprint_of, user_id_of
 from tests.independent.keys import (
     DecryptionKey,
@@ -32,38 +32,32 @@ class Signed(NamedTuple):
     signature: bytes | None
 
 
-@dataclass(frozen=True)
-class KeyRecord:
-    fingerprint: bytes
-    sequence: int
-    key_type: int
-    index: int
-    public_key: bytes
-    state: int
-    time: int
-    previous: bytes | None
-
-    def stored(self) -> bytes:
-        fields: list[Value] = [self.fingerprint, self.sequence, self.key_type, self.index]
-        return e.store([*fields, self.public_key, self.state, self.time, self.previous])
+class Signable(e.Object):
+    name: ClassVar[str]
+    """That of the label under which it is signed."""
 
     def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("key-record", self.stored()))
+        return Signed(self.stored(), key.sign(self.name, self.stored()))
+
+
+@dataclass(frozen=True)
+class KeyRecord(Signable):
+    name = "key-record"
+    fingerprint: e.Hash
+    sequence: e.UInt
+    key_type: Annotated[int, lambda value: e.integer(value, SIGNING, ENCRYPTION)]
+    index: e.KeyIndex
+    public_key: Annotated[bytes, lambda value: value]
+    """Its length depends on the type."""
+    state: Annotated[int, lambda value: e.integer(value, ACTIVE, CLOSED)]
+    time: e.Time
+    previous: e.Hash | None
 
 
 def parse(body: bytes) -> KeyRecord:
-    fields = e.stored(body, 8)
-    key_type = e.integer(fields[2], SIGNING, ENCRYPTION)
-    return KeyRecord(
-        fingerprint=e.octets(fields[0], 32),
-        sequence=e.uint(fields[1]),
-        key_type=key_type,
-        index=e.key_index(fields[3]),
-        public_key=e.octets(fields[4], LENGTHS[key_type]),
-        state=e.integer(fields[5], ACTIVE, CLOSED),
-        time=e.time(fields[6]),
-        previous=e.octets_or_nil(fields[7], 32),
-    )
+    record = KeyRecord.parse(body)
+    e.octets(record.public_key, LENGTHS[record.key_type])
+    return record
 
 
 def record_hash(body: bytes) -> bytes:

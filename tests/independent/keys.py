@@ -233,11 +233,8 @@ def cobblestone_size(length: int) -> int:
     return length + 56 + TAG * (length // CHUNK + 1)
 
 
-def cobblestone_seal(
-    key: bytes, context: bytes, plaintext: bytes, salt: bytes | None = None
-) -> bytes:
-    """With the salt of a message that is there already it is that message again."""
-    salt = secrets.token_bytes(24) if salt is None else salt
+def cobblestone_seal(key: bytes, context: bytes, plaintext: bytes) -> bytes:
+    salt = secrets.token_bytes(24)
     aes_key, base, commitment = cobblestone_keys(key, salt, context)
     aes = AESGCM(aes_key)
     chunks = (

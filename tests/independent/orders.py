@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from tests.independent import encodings as e
 from tests.independent import key_records
 from tests.independent.encodings import RefusedError, labelled_hash, need, sha256, u8, u64
-from tests.independent.key_records import KeyChain, Signed
-from tests.independent.keys import SigningKey
+from tests.independent.key_records import KeyChain, Signable
 from tests.independent.sessions import check_latest
 
 STORE, DELETE_KEY_FILE, DELETE_USER = "store-key-file", "delete-key-file", "delete-user"
@@ -43,32 +42,18 @@ class Storing:
 
 
 @dataclass(frozen=True)
-class Order:
-    origin: str
-    fingerprint: bytes
-    key_index: int
-    nonce: bytes
-    action: str
-    digest: bytes
-
-    def stored(self) -> bytes:
-        fields: list[e.Value] = [self.origin, self.fingerprint, self.key_index, self.nonce]
-        return e.store([*fields, self.action, self.digest])
-
-    def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("order", self.stored()))
+class Order(Signable):
+    name = "order"
+    origin: e.Origin
+    fingerprint: e.Hash
+    key_index: e.KeyIndex
+    nonce: e.Nonce
+    action: e.Text
+    """The broker compares it with the request's, which exists."""
+    digest: e.Hash
 
 
-def parse(body: bytes) -> Order:
-    fields = e.stored(body, 6)  # the broker compares the action with the request's, which exists
-    return Order(
-        origin=e.text(fields[0], 1),
-        fingerprint=e.octets(fields[1], 32),
-        key_index=e.key_index(fields[2]),
-        nonce=e.octets(fields[3], 48),
-        action=e.text(fields[4]),
-        digest=e.octets(fields[5], 32),
-    )
+parse = Order.parse
 
 
 def judge(

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tests.independent import encodings as e
 from tests.independent import trees
@@ -16,26 +16,16 @@ MOST = 1024
 
 
 @dataclass(frozen=True)
-class Member:
-    fingerprint: bytes
-    key_index: int
-    role: int
-    version: int
+class Member(e.Object):
+    prefix = b""
+    fingerprint: e.Hash
+    key_index: e.KeyIndex
+    role: Annotated[int, lambda value: e.integer(value, READER, SHARER)]
+    version: e.Version
     """Of the roster that introduced the leaf."""
 
-    def stored(self) -> bytes:
-        return e.encode([self.fingerprint, self.key_index, self.role, self.version])
 
-
-def parse_member(data: bytes) -> Member:
-    # The limit of 64 bytes needs no check: no Member is longer.
-    fields = e.array(e.decode(data), 4)
-    return Member(
-        fingerprint=e.octets(fields[0], 32),
-        key_index=e.key_index(fields[1]),
-        role=e.integer(fields[2], READER, SHARER),
-        version=e.integer(fields[3], 1, e.UINT),
-    )
+parse_member = Member.parse  # the limit of 64 bytes needs no check: no Member is longer
 
 
 class Leaf(NamedTuple):
@@ -52,38 +42,20 @@ def node(left: bytes, right: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Roster:
-    group: bytes
-    version: int
-    epoch: int
-    public_key: bytes
-    commitment: bytes
-    members: bytes
+class Roster(e.Object):
+    group: e.Hash
+    version: e.Version
+    epoch: e.EntryIndex
+    public_key: Annotated[bytes, lambda value: e.octets(value, 1216)]
+    commitment: e.Hash
+    members: e.Hash
     """The root of the tree of leaves."""
-    count: int
-    info: bytes
-
-    def stored(self) -> bytes:
-        return e.store(
-            [
-                self.group, self.version, self.epoch, self.public_key, self.commitment, self.members,
-                self.count, self.info,
-            ]
-        )  # fmt: skip
+    count: Annotated[int, lambda value: e.integer(value, 1, MOST)]
+    info: e.Hash
 
 
 def parse(stored: bytes) -> Roster:
-    fields = e.stored(stored, 8)
-    roster = Roster(
-        group=e.octets(fields[0], 32),
-        version=e.integer(fields[1], 1, e.UINT),
-        epoch=e.entry_index(fields[2]),
-        public_key=e.octets(fields[3], 1216),
-        commitment=e.octets(fields[4], 32),
-        members=e.octets(fields[5], 32),
-        count=e.integer(fields[6], 1, MOST),
-        info=e.octets(fields[7], 32),
-    )
+    roster = Roster.parse(stored)
     check_encryption_key(roster.public_key)
     return roster
 

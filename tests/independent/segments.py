@@ -3,9 +3,10 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from tests.independent import encodings as e
-from tests.independent.encodings import Value, label, labelled_hash, need, sha256, u8, u64
+from tests.independent.encodings import label, labelled_hash, need, sha256, u8, u64
 from tests.independent.keys import cobblestone_open, cobblestone_seal, cobblestone_size
 
 SEGMENT = 1_048_576
@@ -14,29 +15,12 @@ LONGEST = {HEADER: 262_144, CONTENT: 2**20 * SEGMENT}
 
 
 @dataclass(frozen=True)
-class Part:
-    part_id: bytes
-    author: bytes
-    padded_length: int
-    segments: bytes
-    sealed_key: bytes
-
-    def value(self) -> Value:
-        fields: list[Value] = [self.part_id, self.author, self.padded_length]
-        return [*fields, self.segments, self.sealed_key]
-
-
-def parse(value: Value, role: int) -> Part | None:
-    if value is None:
-        return None
-    fields = e.array(value, 5)
-    return Part(
-        part_id=e.octets(fields[0], 16),
-        author=e.octets(fields[1], 32),
-        padded_length=e.integer(fields[2], 0, LONGEST[role]),
-        segments=e.octets(fields[3], 32),
-        sealed_key=e.octets(fields[4], 112),
-    )
+class Part(e.Object):
+    part_id: e.Id
+    author: e.Hash
+    padded_length: Annotated[int, lambda value: e.integer(value, 0, LONGEST[CONTENT])]
+    segments: e.Hash
+    sealed_key: Annotated[bytes, lambda value: e.octets(value, 112)]
 
 
 # 6: what follows from paddedLength

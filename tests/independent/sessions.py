@@ -6,32 +6,20 @@ from dataclasses import dataclass
 
 from tests.independent import encodings as e
 from tests.independent.encodings import RefusedError, label, need, u64
-from tests.independent.key_records import SIGNING, KeyChain, Signed
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.key_records import SIGNING, KeyChain, Signable
+from tests.independent.keys import check_signature
 
 
 @dataclass(frozen=True)
-class Statement:
-    origin: str
-    fingerprint: bytes
-    key_index: int
-    nonce: bytes
-
-    def stored(self) -> bytes:
-        return e.store([self.origin, self.fingerprint, self.key_index, self.nonce])
-
-    def signed_by(self, key: SigningKey) -> Signed:
-        return Signed(self.stored(), key.sign("session", self.stored()))
+class Statement(Signable):
+    name = "session"
+    origin: e.Origin
+    fingerprint: e.Hash
+    key_index: e.KeyIndex
+    nonce: e.Nonce
 
 
-def parse(body: bytes) -> Statement:
-    fields = e.stored(body, 4)
-    return Statement(
-        origin=e.text(fields[0], 1),
-        fingerprint=e.octets(fields[1], 32),
-        key_index=e.key_index(fields[2]),
-        nonce=e.octets(fields[3], 48),
-    )
+parse = Statement.parse
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tests.independent.encodings import uuid8, uuid_of_text
 from tests.independent.group_chains import GroupChain, Served
 from tests.independent.key_records import KeyChain
 from tests.independent.rosters import WRITER, Leaf
-from tests.independent.vectors import Vector, cases, load, octets, people
+from tests.independent.vectors import Vector, load, octets, people
 from tests.independent.views import Found, Mark, Reader, signed_of
 
 NAMES = ("alice", "bob")
@@ -95,7 +95,7 @@ def chains() -> dict[bytes, KeyChain]:
     return found
 
 
-@cases("exchange")
+@pytest.mark.parametrize("vector", load("exchange")["vectors"], ids=lambda v: v["id"])
 def test_each_message_is_in_shortest_form_and_has_the_headers_of_the_protocol(
     vector: Vector,
 ) -> None:

@@ -4,11 +4,11 @@ A check is a call of `need` or `decodes` in this package, and is named by its me
 is the first check that refuses it, so the removal of any other check does not make the vector acceptable. The
 vector has one fault if either holds:
 
-- The package accepts the vector if this check is removed. - Even then the vector cannot be read: bytes do not
-decode, or a seal does not open. Then `beside` names a valid
-  vector that differs in one spot; tests/vectors/test_beside.py compares the two.
+- The package accepts the vector if this check is removed.
+- Even then the vector cannot be read: bytes do not decode, or a seal does not open. Then `beside` names a
+  valid vector that differs in one spot.
 
-`python -m tests.vectors.make` fills in both fields.
+`python -m tests.vectors.make` fills in both fields, and finds no vector beside another one otherwise.
 """
 
 import ast

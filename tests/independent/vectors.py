@@ -30,17 +30,6 @@ def load(name: str) -> dict[str, Any]:
     return content
 
 
-def cases(name: str, result: str | None = None, kind: str | None = None) -> pytest.MarkDecorator:
-    """A test's parameters: the vectors of a file, or those of one result or kind."""
-    chosen = [
-        vector
-        for vector in load(name)["vectors"]
-        if result in (None, vector["result"]) and kind in (None, vector.get("kind"))
-    ]
-    assert chosen, "no such vectors"
-    return pytest.mark.parametrize("vector", chosen, ids=[vector["id"] for vector in chosen])
-
-
 def expect(vector: Vector, read: Callable[[], object]) -> None:
     """Reads a vector, which has to be refused if it is invalid, as what it says."""
     if vector["result"] == "valid":

@@ -218,7 +218,7 @@ class Team(Box):
         """A Roster with a fresh secret, and its sealed info."""
         self.secrets.append(_random())
         secret, epoch = self.secrets[-1], len(self.secrets) - 1
-        info = Info("team", "", self.secrets[:epoch])
+        info = Info("team", "", [*self.secrets[:epoch]])
         sealed = group_secrets.seal_info(self.name, epoch, secret, info)
         key = group_secrets.key_of(self.name, secret)
         committed = group_secrets.commitment(self.name, epoch, secret)
