@@ -660,7 +660,7 @@ def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_the
     mallory: Mallory, alice: User, bob: User
 ) -> None:
     """Nobody else gets one in their place, and the next change of access mends it."""
-    device, both = mallory.device_of(alice), [level(alice), level(bob, READER)]
+    device, both = mallory.device_of(alice), [level(alice), level(bob, WRITER)]
     made = device.createContainer(b"x", accessLevels=both).result(PATIENCE)
     url = mallory.behind.database_url
     for deleted, wrapped in ((True, 1), (False, 2)):
@@ -670,6 +670,8 @@ def test_that_a_member_was_deleted_is_the_brokers_word_and_the_limit_is_that_the
         assert sum(item.wrap is not None for item in sent.accessList or ()) == wrapped
         assert wrapped_key(sent, alice)
     assert wrapped_key(mallory.sent_record(), bob) == wrapped_key(mallory.sent_record(), alice)
+    mallory.device_of(bob).updateContainerContent(made.id, b"later").result(PATIENCE)
+    assert device.getContainerContent(made.id).result(PATIENCE) == b"later"
 
 
 def test_a_write_that_is_tried_again_over_a_change_of_keys_uses_nothing_that_the_thief_has(

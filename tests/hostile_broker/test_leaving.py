@@ -94,6 +94,9 @@ def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_
         with pytest.raises(BrokerError.notFoundError):
             device.leaveContainer(story.uuid).result(PATIENCE)
         assert list(device.listContainers().result(PATIENCE).leftOut) == [story.uuid]
+        with pytest.raises(BrokerError.notFoundError):
+            device.leaveContainer(story.uuid, abandon=True).result(PATIENCE)
+        assert list(device.listContainers().result(PATIENCE).leftOut) == []
     assert str(bob.id) in names(mallory.device_of(alice), story)
 
 

@@ -5,6 +5,7 @@ for pages of 2 MiB.
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from scbroker.server.containers import views
 from scbroker.server.groups import proofs
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
+    DEPARTURE_SIZE,
     MAX_GOVERNING,
     MAX_GOVERNING_WITHOUT_DELETE,
     MAX_SKIPPED,
@@ -119,6 +121,17 @@ def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_w
         fresh = mallory.device_of(alice)
         fresh.updateContainerAccessLevels(story.uuid).result(PATIENCE)
         fresh.deleteContainer(story.uuid).result(PATIENCE)
+
+
+def test_a_reader_who_does_not_see_the_list_verifies_the_whole_past_each_time_which_is_the_limit(
+    mallory: Mallory, alice: User, bob: User, carol: User
+) -> None:
+    story = relabelled(alice, bob, carol, 2)
+    device = mallory.device_of(carol)
+    for _ in range(2):
+        with pages_of_one(mallory) as asked:
+            device.getContainer(story.uuid).result(PATIENCE)
+        assert len(asked) == 2
 
 
 @pytest.mark.long
@@ -465,6 +478,33 @@ def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User,
     entries = sum(len(view.accessList.disclosed) for view in views if view.accessList is not None)
     assert (len(views), entries) == (3, 4)
     assert governing_bytes(mallory, story) == records + 288 * entries
+
+
+def test_renewals_that_one_member_causes_cost_what_the_page_on_security_says(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """255 in four months: what they cost in a container with 2, 100 and 1,024 members."""
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    before = governing_bytes(mallory, story)
+    story.tell(alice, story.follow(alice, grants=story.grants, content=b"new", header=b"{}"))
+    one = governing_bytes(mallory, story) - before
+    with_2, with_100, with_1024 = (
+        (one + 288 * (members - 2)) / MAX_GOVERNING_WITHOUT_DELETE for members in (2, 100, 1024)
+    )
+    shares = [f"{255 * each:.1%}" for each in (with_2, with_100, with_1024)]
+    assert shares == ["0.9%", "6.2%", "56.8%"]
+    # So many members use up all of it in four months, and in one month.
+    assert [math.ceil(1 / 255 / each) for each in (with_1024, with_100)] == [2, 17]
+    assert [math.ceil(1 / 64 / each) for each in (with_1024, with_100)] == [8, 64]
+
+
+def test_a_departure_counts_and_is_never_refused_for_the_bound(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story = Story(alice).created({alice: OWNER, bob: WRITER})
+    set_governing_bytes(mallory, story, MAX_GOVERNING)
+    leave(story, bob).expect(204)
+    assert governing_bytes(mallory, story) == MAX_GOVERNING + DEPARTURE_SIZE
 
 
 @pytest.mark.long

@@ -135,8 +135,9 @@ def test_a_user_at_their_quota_deletes_and_leaves(broker: BrokerProcess, new_use
     story = Story(alice).created()
     shared = Story(bob).created({bob: OWNER, alice: OWNER})
     set_quota(url, alice, bytes=0, containers=0)
-    refused = story.follow(alice, content=b"more")
-    story.send(alice, refused).expect(413, "quota")
+    story.send(alice, story.follow(alice, content=b"more")).expect(413, "quota")
+    without_bob = shared.follow(alice, grants={alice: OWNER})
+    shared.send(alice, without_bob).expect(413, "quota")
     leave(shared, alice).expect(204)
     story.tell(alice, story.follow(alice, tombstone=True))
     assert used(url, alice).containers == 0
