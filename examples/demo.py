@@ -35,7 +35,7 @@ from scbroker import (
 )
 from scbroker.cli.output import printable
 from scbroker.client.core.sealing import OpenPart
-from scbroker.desk.rights import in_words
+from scbroker.desk.people import in_words
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import typer
 
-from scbroker.cli import app as program
 from scbroker.cli import command
+from scbroker.cli import command as program
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 _HEAD: Final = """\

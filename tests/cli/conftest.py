@@ -7,7 +7,7 @@ import pytest
 
 from assurance.faults.proxy import Link
 from scbroker import ServerProvider
-from scbroker.cli.app import program
+from scbroker.cli.command import program
 from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import browser, view
 from tests.kit.fixtures import StartBroker

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from scbroker import ContactCard, errors
-from scbroker.cli import paths, profiles
+from scbroker.cli import files, profiles
+from scbroker.cli.command import Run
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
-from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
@@ -153,7 +153,7 @@ def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_use
     stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fills up between the check and the writing."""
-    monkeypatch.setattr(paths.Folder, "write", fail_with(FULL))
+    monkeypatch.setattr(files.Folder, "write", fail_with(FULL))
     with in_process() as run, pytest.raises(errors.BrokerError) as found:
         account.register(run, name="Alice", **folders(stranger))
     message = str(found.value)

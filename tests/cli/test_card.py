@@ -11,7 +11,7 @@ import segno
 from typer.testing import CliRunner
 
 from scbroker import ContactCard, KeyRing
-from scbroker.cli.app import program
+from scbroker.cli.command import program
 
 CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base", "Bob of Öland")
 

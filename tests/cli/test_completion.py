@@ -23,13 +23,12 @@ import atexit
 import json
 import os
 from pathlib import Path
-from scbroker.cli import app, completion, main
-from scbroker.cli.command import command
-from scbroker.cli.names import ContainerArgument
-from scbroker.cli.people import PersonArgument
-from scbroker.cli.run import Run
+from scbroker.cli import main
+from scbroker.cli import command as commands
+from scbroker.cli.command import Run, command
+from scbroker.cli.names import ContainerArgument, PersonArgument
 
-app.program()
+commands.program()
 
 @command()
 def probe(run: Run, container: ContainerArgument, person: PersonArgument = "") -> None:
@@ -37,7 +36,7 @@ def probe(run: Run, container: ContainerArgument, person: PersonArgument = "") -
     print("ARGUMENTS" + json.dumps([container, person]) + "END")
 
 atexit.register(Path.home().joinpath(".answered").touch)
-completion._SECONDS = float(os.environ.get("SECONDS", {patience}))
+commands._SECONDS = float(os.environ.get("SECONDS", {patience}))
 main()
 """
 NAMES = ["a file.txt", "tree/leaf one", "ünï"]

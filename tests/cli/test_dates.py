@@ -6,7 +6,7 @@ import time
 import pytest
 
 from scbroker import BrokerError
-from scbroker.cli.dates import end_of, local
+from scbroker.cli.output import end_of, in_zone
 from tests.kit.cases import in_one_case
 
 INVALID = BrokerError.invalidArgumentError
@@ -40,7 +40,7 @@ def test_a_day_ends_at_the_local_midnight_after_it(
         patched.setenv("TZ", zone)
         time.tzset()
         found = end_of(day)
-        shown = local(found)
+        shown = in_zone(found)
     time.tzset()
     assert found == dt.datetime.fromisoformat(end)
     assert shown.startswith(f"{end[:10]} 00:00 ")

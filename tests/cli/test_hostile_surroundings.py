@@ -34,7 +34,7 @@ def test_no_file_or_folder_is_open_to_others_whatever_the_umask(
 @pytest.mark.long
 def test_an_error_of_the_system_does_not_print_escape_sequences(stranger: Person) -> None:
     code = (
-        "import scbroker.cli.app as a, scbroker.cli as c\n"
+        "import scbroker.cli.command as a, scbroker.cli as c\n"
         "def fail(): raise OSError(5, 'broken', 'x\\x1b[31m')\n"
         "a.program = lambda _: fail\nc.main()"
     )

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scbroker import errors
-from scbroker.cli import paths
-from scbroker.cli.paths import Folder
+from scbroker.cli import files
+from scbroker.cli.files import Folder
 from scbroker.desk.paths import relative_path
 from tests.kit.cases import in_one_case
 
@@ -103,7 +103,7 @@ def folder(
 ) -> Iterator[Folder]:
     """A folder, by each way of opening those on the way; by paths as on Windows."""
     if request.param == "by paths":
-        monkeypatch.setattr(paths, "_HAS_DIR_FD", False)
+        monkeypatch.setattr(files, "_HAS_DIR_FD", False)
     (tmp_path / "top").mkdir()
     with Folder(tmp_path / "top") as opened:
         yield opened
@@ -170,7 +170,7 @@ def test_no_link_below_the_folder_is_followed(
     folder.remove_empty(P("link/a"))
     assert [each.name for each in outside.iterdir()] == ["secret"]
     assert (folder.path / "own").exists()
-    if paths._HAS_DIR_FD:
+    if files._HAS_DIR_FD:
         with pytest.raises(errors.InvalidArgumentError, match="link"):
             folder.open(P("file"))
     folder.place(source("mine"), P("file"), replace=True)  # replaces the link, not what it names

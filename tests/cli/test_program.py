@@ -17,7 +17,7 @@ _HEAVY = ("aiohttp", "asyncio", "cryptography", "msgspec", "rich", "scbroker.cli
 
 
 def test_the_program_imports_nothing_heavy_until_a_command_needs_it() -> None:
-    loaded = "import scbroker.cli.app, sys; print(*sys.modules)"
+    loaded = "import scbroker.cli.command, sys; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
@@ -36,7 +36,7 @@ def test_a_command_without_the_network_imports_no_slow_package(
         [sys.executable, "-c", code, *arguments],
         env=person("Alice").environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "scbroker.cli.app" in done.stdout.split()
+    assert "scbroker.cli.command" in done.stdout.split()
     slow = {"pydantic", "rich", "segno"}
     if arguments != [
         "whoami"

@@ -17,9 +17,9 @@ from scbroker import (
     ServerProvider,
     errors,
 )
-from scbroker.cli.commands.putting import Sending, Work
+from scbroker.cli.commands.putting import Sending, Step
 from scbroker.cli.files import find
-from scbroker.cli.together import Together
+from scbroker.cli.together import Together, tried
 from tests.cli.conftest import Halting
 from tests.kit.people import Person, interrupted
 from tests.kit.waiting import PATIENCE, wait_until
@@ -198,10 +198,7 @@ def updating(session: ServerProvider, home: Path, container: Any) -> Any:
     """Return the result of an update from a.txt, as a command makes it that read `container` before."""
     [file] = find([str(home / "a.txt")], None, recursive=False, skipped=print, failed=print)
     with Together() as together:
-        work = Work(updates=[(file, container)])
-        [job] = Sending(session, work, together).jobs()
-        [outcome] = job()
-    return outcome.result
+        return tried(Sending(session, together).send, Step(file, container))
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import pytest
 
 from scbroker import BrokerError, ContactCard, Contacts, ContainerAccessLevel
 from scbroker.cli.commands.sharing import permissions_of
-from scbroker.desk import rights
+from scbroker.desk.people import READ, WORDS, in_words
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.people import Person, ended
 from tests.kit.waiting import PATIENCE
@@ -86,7 +86,7 @@ def test_several_containers_are_shared_with_several_people_in_one_command(
     assert "Bob and Carol have access" in done.error
     alice.run("share", "-r", "photos", "Carol", "--can", "decrypt, Download")
     members = [access(alice, each) for each in boxes]
-    both, only = rights.READ, Level.Decrypt | Level.Download
+    both, only = READ, Level.Decrypt | Level.Download
     assert [each.get(id_of(bob)) for each in members] == [both, both, None, None]
     assert [each.get(id_of(carol)) for each in members] == [both, only, only, None]
     alice.run("revoke", "-r", "photos/", "--from", "Carol", "--from", "Bob")
@@ -103,9 +103,9 @@ def test_permissions_that_a_person_has_are_not_taken_without_being_named(
     alice.run("share", "plan", "Bob", "--can", "write")
     refused = alice.run("share", "plan", "Bob", "--until", "1d", status=2).error
     assert "Bob has more permissions on 'plan' than to read it (write): pass --can" in refused
-    assert access(alice, box)[id_of(bob)] == rights.WORDS["write"]
+    assert access(alice, box)[id_of(bob)] == WORDS["write"]
     alice.run("share", "plan", "Bob", "--can", "read")
-    assert access(alice, box)[id_of(bob)] == rights.READ
+    assert access(alice, box)[id_of(bob)] == READ
     alice.run("share", "plan", "Bob")
 
 
@@ -120,7 +120,7 @@ def test_a_mistake_is_an_error_that_says_what_to_do_and_changes_nothing(
         assert words in done.error.replace("\n", " "), (arguments, done.error)
         assert "SECRET" not in done.error
         assert done.output == ""
-    assert access(alice, box) == {id_of(alice): rights.WORDS["owner"]}
+    assert access(alice, box) == {id_of(alice): WORDS["owner"]}
 
 
 @pytest.mark.long
@@ -200,9 +200,9 @@ def test_a_blocked_person_cannot_share_until_unblocked_and_is_listed_by_name(
 
 
 def test_the_words_for_permissions_are_read_and_said_back() -> None:
-    for word, permissions in rights.WORDS.items():
+    for word, permissions in WORDS.items():
         assert permissions_of(word.upper()) == permissions
-        assert rights.in_words(permissions) == word
+        assert in_words(permissions) == word
         assert not permissions.missing()
-    assert rights.in_words(Level.Decrypt | Level.Download) == "Download,Decrypt"
+    assert in_words(Level.Decrypt | Level.Download) == "Download,Decrypt"
     assert permissions_of(None) is None

@@ -30,11 +30,11 @@ from scbroker import (
     errors,
 )
 from scbroker.cli import main
+from scbroker.cli.files import Folder, write_own
 from scbroker.cli.mirror.plan import Stamp
 from scbroker.cli.mirror.state import State
+from scbroker.cli.names import _label, holder_of
 from scbroker.cli.output import harmless, printable
-from scbroker.cli.paths import Folder, write_own
-from scbroker.cli.people import _label, holder_of
 from scbroker.desk.people import Somebody
 from tests.cli.mirror.worlds import SELECTION
 from tests.kit.fixtures import NewProvider

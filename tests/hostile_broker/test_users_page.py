@@ -29,8 +29,9 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from scbroker.cli.run import Run
-from scbroker.cli.ui import content, listing
+from scbroker.cli.command import Run
+from scbroker.cli.ui import page as views
+from scbroker.cli.ui.container import preview
 from scbroker.cli.ui.page import users_page
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.access import Access
@@ -353,7 +354,7 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
         session = Session(None, 900)
         session._run = cast(Run, SimpleNamespace(session=provider))
         for _ in range(2):
-            assert len(asyncio.run(listing.read(session))) == 64
+            assert len(asyncio.run(views.read(session))) == 64
             assert sum(times) == 64
 
 
@@ -496,7 +497,7 @@ def test_a_content_that_is_replaced_while_a_view_is_made_is_an_error(alice: Pers
         made = put(session, "zoo.png", PNG)
         shown = session.getContainer(made).result(PATIENCE)
         session.updateContainerContent(made, PNG + b"bomb").result(PATIENCE)
-        found = content.preview(cast(Run, SimpleNamespace(session=session)), shown)
+        found = preview(cast(Run, SimpleNamespace(session=session)), shown)
         assert found["kind"] == "fault"
         assert "open it again" in str(found["text"])
 
@@ -567,7 +568,7 @@ def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
             yield from real(provider)
             session.lock()
 
-        monkeypatch.setattr(listing, "all_containers", locked_meanwhile)
-        [read] = asyncio.run(listing.read(session))
+        monkeypatch.setattr(views, "all_containers", locked_meanwhile)
+        [read] = asyncio.run(views.read(session))
         assert isinstance(read, Container)
         assert session.topics == {}

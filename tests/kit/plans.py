@@ -20,7 +20,7 @@ from sqlalchemy.sql.visitors import iterate
 
 from scbroker import server
 from scbroker.records.canonical import UserId
-from scbroker.server.admin import check, check_groups
+from scbroker.server.admin import check
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage.database import open_database
@@ -35,7 +35,6 @@ MODULES: Final = (
         if not each.name.startswith(("scbroker.server.admin", "scbroker.server.migrations"))
     ),
     check,
-    check_groups,
 )
 ROWS: Final = 5_000
 NOW: Final = 1_800_000_000_000_000

@@ -40,7 +40,7 @@ _FORKS.set_forkserver_preload(
     [  # beside the commands, what they import when they run, and what typer and uvicorn do
         __name__, "tests.kit.argon2", "aiohttp", "rich.progress", "rich.table", "typer._adapters",
         "uvicorn.lifespan.on", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
-        "uvicorn.protocols.http.h11_impl", "scbroker.cli.admin.page.page", "scbroker.cli.app",
+        "uvicorn.protocols.http.h11_impl", "scbroker.cli.admin.page.page", "scbroker.cli.command",
         "scbroker.cli.mirror.mirroring", "scbroker.cli.profiles", "scbroker.client.contacts",
         "scbroker.client.server_provider", "scbroker.server.commands",
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from scbroker.keys import KeyRing
-from scbroker.server.admin import usage, users
+from scbroker.server.admin import users as queries
 from scbroker.server.broker import RESOURCES
 from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
@@ -44,9 +44,9 @@ def amounts(url: str, user: User) -> tuple[int, int]:
     return found.bytes, found.containers
 
 
-def used(url: str, user: User) -> users.User:
+def used(url: str, user: User) -> queries.User:
     """Return a user with what they use, as operators see it."""
-    return read(url, lambda c: users.show(c, Settings(), user.ring.userId))
+    return read(url, lambda c: queries.show(c, Settings(), user.ring.userId))
 
 
 def _ring(user: User | KeyRing) -> KeyRing:
@@ -58,7 +58,7 @@ def check_usage(url: str, *users: User | KeyRing) -> None:
 
     On a broker that is shared, other tests may have damaged what others have stored.
     """
-    wrong = read(url, usage.differences)
+    wrong = read(url, queries.differences)
     ids = [_ring(user).userId.bytes for user in users] or list(wrong)
     assert {each: wrong[each] for each in ids if each in wrong} == {}
 
@@ -67,7 +67,7 @@ def set_quota(url: str, user: User | KeyRing | None, **quotas: int | None) -> No
     """Set the quotas of a user; None stands for the default."""
     names: list[uuid.UUID | None] = [None if user is None else _ring(user).userId]
     given = {resource: quotas[resource] for resource in RESOURCES if resource in quotas}
-    _opened(url, lambda it: it.write(lambda c: usage.set_quotas(c, names, given)))
+    _opened(url, lambda it: it.write(lambda c: queries.set_quotas(c, names, given)))
 
 
 def leave_free(url: str, user: User, size: int) -> None:

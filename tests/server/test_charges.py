@@ -9,7 +9,7 @@ import pytest
 from scbroker.crypto.verify import sha256
 from scbroker.errors import QuotaExceededError
 from scbroker.records.container_record import Role
-from scbroker.server.admin import usage
+from scbroker.server.admin import users
 from scbroker.server.broker import Call
 from scbroker.server.containers import appending
 from scbroker.server.parts import chunks, presigned, sweeping
@@ -214,7 +214,7 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
         at = await stack.enter_async_context(further_broker(url, store))
 
         async def bytes_used() -> int:
-            assert await at.database.read(usage.differences, large=True) == {}
+            assert await at.database.read(users.differences, large=True) == {}
             return (await asyncio.to_thread(used, url, alice)).bytes
 
         found = await presigned.to_send(at, call, p.TransfersRequest(chunks=[0, 1, 2]))
@@ -241,7 +241,7 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
                 pass
         assert await bytes_used() == len(sealed) + cost(request)
         await at.database.write(
-            lambda c: usage.set_quotas(c, [alice.ring.userId], {"bytes": 10 + MAX_CHUNK})
+            lambda c: users.set_quotas(c, [alice.ring.userId], {"bytes": 10 + MAX_CHUNK})
         )
         other = Call("tests", "::1", {**path, "partId": bytes(16)}, call.session)
         with pytest.raises(QuotaExceededError):

@@ -7,9 +7,8 @@ import pytest
 from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.errors import NotFoundError
 from scbroker.records.canonical import encode_object
-from scbroker.server.admin.usage import set_quotas
 from scbroker.server.admin.users import Order as Sorted
-from scbroker.server.admin.users import Page, page
+from scbroker.server.admin.users import Page, page, set_quotas
 from scbroker.server.settings import Settings
 from scbroker.server.users import accounts
 from scbroker.wire import users as u

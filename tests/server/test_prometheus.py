@@ -16,7 +16,7 @@ import pytest
 import typer.main
 import yaml  # type: ignore[import-untyped] # its stubs are not pinned
 
-from scbroker.cli.app import program
+from scbroker.cli.command import program
 from scbroker.server import metrics
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire

@@ -47,14 +47,16 @@ def main() -> None:
     os.umask(os.umask(0o077) | 0o022)  # others must not write files that a shell runs
     try:
         _complete_streams()
-        from scbroker.cli.app import program
+        from scbroker.cli.command import program
 
         try:
             program(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # now: nothing handles an error of the flush at interpreter exit
     except ModuleNotFoundError as error:
-        sys.exit(f"scbroker: {_what_to_install(error)}")
+        module = (error.name or str(error)).partition(".")[0].replace("_", "-")
+        extra = install(_EXTRAS.get("".join(sys.argv[1:2]), "cli"))
+        sys.exit(f"scbroker: This command needs the Python package {module}: run `{extra}`.")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
 
@@ -102,12 +104,6 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _what_to_install(error: ModuleNotFoundError) -> str:
-    module = (error.name or str(error)).partition(".")[0].replace("_", "-")
-    extra = _EXTRAS.get("".join(sys.argv[1:2]), "cli")
-    return f"This command needs the Python package {module}: run `{install(extra)}`."
-
-
 def status_of(error: errors.BrokerError) -> int:
     """Return the exit status for an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 1)
@@ -122,10 +118,3 @@ def sentence(error: errors.BrokerError) -> str:
     if error.requestId and isinstance(error, errors.BrokerFaultError | errors.OverloadedError):
         text = f"{text} (request {error.requestId})"
     return text
-
-
-def with_message(error: errors.BrokerError, text: str) -> errors.BrokerError:
-    """Return a copy of an error with another message."""
-    changed = error.fresh()
-    changed.args = (text,)
-    return changed

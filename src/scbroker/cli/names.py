@@ -1,37 +1,62 @@
-"""Find containers by what a person types: an id, the beginning of one, or a name.
+"""Find containers, people and groups by what a person types.
 
-The name of a container is the `name` of its header, as `put` writes it. Slashes in names make a tree.
+A container has an id and, in its header, a name, as `put` writes it; slashes in names make a tree. A person
+is a contact's name, a user id or a contact card. Everybody can offer a group, with any name: so a name means
+an accepted group, and only the commands about offers also find offered groups.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shlex
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.completion import complete_container
+from scbroker.cli.command import complete_container, complete_group, complete_offer, complete_person
 from scbroker.cli.output import SHORT_ID
-from scbroker.desk import names as desk
-from scbroker.desk.names import LONGEST_NAME, name_of
-from scbroker.desk.people import PREFIX
-from scbroker.desk.strangers import Strangers, newest_twin, text_of_twins
+from scbroker.desk import people
+from scbroker.desk.names import (
+    LONGEST_NAME,
+    Container,
+    containers_named,
+    containers_of,
+    containers_whose_name,
+    name_of,
+    shortened,
+)
+from scbroker.desk.people import (
+    PREFIX,
+    Somebody,
+    Strangers,
+    contact_in_text,
+    counted,
+    is_id,
+    meant,
+    newest_twin,
+    quoted,
+    text_of_twins,
+)
 from scbroker.spelling import without_invisible
+
+if TYPE_CHECKING:
+    from scbroker.cli.command import Run
 
 _MOST_LISTED: Final = 10
 LINK_MARK: Final = re.compile("scbroker-link(:|%3a)", re.IGNORECASE)
 """A part that the URL of every link contains, after a #. Some programs encode both signs."""
 
 
-def label_of(container: scbroker.Container[Any]) -> str:
+def label_of(container: Container) -> str:
     """Return a container's name, or its id, for a message."""
-    name = name_of(container) or str(container.id)
-    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return shortened(name_of(container) or str(container.id), LONGEST_NAME)
 
 
 class Names:
@@ -79,9 +104,7 @@ class Names:
             named[name] = self.without_twins(name, kept) if newest else kept
         return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
 
-    def without_twins(
-        self, name: str, found: list[scbroker.Container[Any]]
-    ) -> list[scbroker.Container[Any]]:
+    def without_twins(self, name: str, found: list[Container]) -> list[Container]:
         """Return only the newest, with a warning, if the user alone can have named them all; else all."""
         if (
             len(found) < 2
@@ -91,27 +114,25 @@ class Names:
         self._warn(text_of_twins(name, one.id, {each.id for each in found} - {one.id}))
         return [one]
 
-    def _named_like(self, name: str) -> list[scbroker.Container[Any]]:
+    def _named_like(self, name: str) -> list[Container]:
         """Return the containers whose name differs from this one in invisible characters alone."""
         seen = without_invisible(name)
-        found = desk.containers_whose_name(
-            self._session, lambda each: without_invisible(each) == seen
-        )
+        found = containers_whose_name(self._session, lambda each: without_invisible(each) == seen)
         return [each for each in found if isinstance(each, scbroker.Container)]
 
-    def container(self, text: str, *, newest: bool = False) -> scbroker.Container[Any]:
+    def container(self, text: str, *, newest: bool = False) -> Container:
         """Return the container that `ids_of` finds for a text, without its content."""
-        [found] = desk.containers_of(self._session, self.ids_of([text], newest=newest))
+        [found] = containers_of(self._session, self.ids_of([text], newest=newest))
         if isinstance(found, errors.BrokerError):
             raise type(found)(f"{text}: {found.message}")
         return found
 
-    def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
+    def named(self, names: Collection[str]) -> Mapping[str, list[Container]]:
         """Return the containers of each of these names, which are in NFC; none for a name that none has.
 
         Warn of damaged containers: each could have one of the names.
         """
-        found, damaged = desk.containers_named(self._session, names)
+        found, damaged = containers_named(self._session, names)
         if damaged:
             self._warn(
                 f"{len(damaged)} of your containers cannot be read, such as {damaged[0]}, so their names are "
@@ -119,9 +140,7 @@ class Names:
             )
         return found
 
-    def below(
-        self, folder: str, known: Collection[uuid.UUID] = ()
-    ) -> list[scbroker.Container[Any]]:
+    def below(self, folder: str, known: Collection[uuid.UUID] = ()) -> list[Container]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
         A damaged container is reported as a failure, once for each command, because it could be one of the
@@ -131,9 +150,7 @@ class Names:
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found, damaged = [], []
-        for each in desk.containers_whose_name(
-            self._session, lambda name: name.startswith(beginning)
-        ):
+        for each in containers_whose_name(self._session, lambda name: name.startswith(beginning)):
             if isinstance(each, scbroker.Container):
                 found.append(each)
             elif each.containerId not in self._damaged:
@@ -192,7 +209,7 @@ def is_whole(text: str, id: uuid.UUID) -> bool:
     return text.replace("-", "").lower() == id.hex
 
 
-def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+def _only(text: str, id: uuid.UUID | None, named: list[Container]) -> uuid.UUID:
     """Return the one container that a text means by the beginning of its id, or by its name."""
     if id is not None:
         if others := [each for each in named if each.id != id]:
@@ -216,7 +233,7 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
     return named[0].id
 
 
-def _listed(containers: list[scbroker.Container[Any]]) -> str:
+def _listed(containers: list[Container]) -> str:
     shown = [
         f"{each.id.hex[:SHORT_ID]} by {each.createdBy}, changed {each.modifiedAt:%Y-%m-%d %H:%M}"
         for each in containers[:_MOST_LISTED]
@@ -252,3 +269,286 @@ Everyone = Annotated[
     ),
 ]
 OfType = Annotated[str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")]
+
+
+CARD_PREFIX: Final = "scbroker-contact:"
+_OFFER_SECONDS: Final = 2.0
+"""Time limit for reading offers, which only add a hint: the history of an offered group can be long."""
+Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
+
+
+class Holder(NamedTuple):
+    """A person or a group that a command line names, with a name for messages."""
+
+    who: Any
+    """A `Who`, or a group: the library verifies a group's whole fingerprint, not an id's."""
+    id: uuid.UUID
+    name: str
+
+    @property
+    def is_group(self) -> bool:
+        return isinstance(self.who, scbroker.Group)
+
+    @property
+    def title(self) -> str:
+        """The name of the group alone; the id if the group cannot be read."""
+        return self.who.name if self.is_group else self.name
+
+
+def holder_of(who: Who | scbroker.Group) -> Holder:
+    """Return a person or a group with its name for messages."""
+    if isinstance(who, uuid.UUID):
+        return Holder(who, who, str(who))
+    if isinstance(who, scbroker.Group):
+        return Holder(who, who.id, f"the group {who.name!r}")
+    return Holder(who, who.userId, contact_in_text(who.name))
+
+
+def warn(run: Run, people: Sequence[Holder]) -> None:
+    """Say how to verify these people, except for verified contacts."""
+    for each in people:
+        if isinstance(each.who, scbroker.Contact):
+            if not each.who.verified:
+                run.out.say(
+                    f"Warning: {each.name} is not verified, so this may be somebody else's card. Compare "
+                    f"fingerprints with `scbroker contacts verify {shlex.quote(each.who.name)}`."
+                )
+        elif isinstance(each.who, scbroker.ContactCard):
+            run.out.say(
+                f"Warning: anybody can make a card that says {each.who.name!r}. Add it with `scbroker "
+                "contacts add`, and compare fingerprints with `scbroker contacts verify`."
+            )
+        else:
+            run.out.say(
+                f"Warning: an id alone does not say who the user {each.id} is. Add the person's card with "
+                "`scbroker contacts add`, and compare fingerprints with `scbroker contacts verify`."
+            )
+
+
+def check_others(run: Run, people: Sequence[Holder], what_to_do: str) -> None:
+    """Raise `InvalidArgumentError` if the user is one of these people."""
+    if any(each.id == run.people.own_id for each in people):
+        raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
+
+
+def use_names(result: object, holders: Sequence[Holder]) -> None:
+    """Replace the ids of people and groups by their names, if a result is an error, in its message."""
+    if not isinstance(result, errors.BrokerError):
+        return
+    text = result.message
+    for each in holders:
+        if not isinstance(each.who, uuid.UUID):
+            for word in ("user", "User", "group", "Group"):
+                text = text.replace(f"{word} {each.id}", each.name)
+    result.args = (text,)
+
+
+@contextmanager
+def naming(holders: Sequence[Holder]) -> Iterator[None]:
+    """Replace the ids of these people by their names in the messages of the block's errors."""
+    try:
+        yield
+    except errors.BrokerError as error:
+        use_names(error, holders)
+        raise
+
+
+class People(people.People):
+    """The user's contacts, links and groups, found by what a person types."""
+
+    def __init__(self, session: scbroker.ServerProvider) -> None:
+        super().__init__(session)
+        self.book: scbroker.Contacts = scbroker.Contacts(session)
+
+    def find(self, text: str) -> Holder:
+        """Return the person of a contact's name, a user id or a card's text: the contact, if it is one.
+
+        Raises `NotFoundError`, which suggests similar names, for an unknown name.
+        """
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
+            # A link's URL is a secret: the error for a link does not repeat the text.
+            card = scbroker.ContactCard.parse(text)
+            contact = self.contacts.get(card.userId)
+            if contact is not None and contact.fingerprint == card.fingerprint:
+                return holder_of(contact)
+            return holder_of(card)
+        try:
+            user_id = uuid.UUID(text)
+        except ValueError:
+            return holder_of(self.book.get(text).result())
+        return holder_of(self.contacts.get(user_id, user_id))
+
+    def find_all(self, texts: Sequence[str]) -> list[Holder]:
+        """Return the people of the texts, each once."""
+        return list({each.id: each for each in map(self.find, texts)}.values())
+
+    def find_holder(self, text: str) -> Holder:
+        """Return the person or the accepted group of a text.
+
+        Raises `InvalidArgumentError` if it means both a contact and a group, `NotFoundError` if neither.
+        """
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
+            return self.find(text)
+        group = self._only(text, self.readable)
+        try:
+            person = self.find(text)
+        except errors.NotFoundError as error:
+            if group is not None:
+                return holder_of(group)
+            self._check_offers(text)
+            more = f"No group of yours is named {text!r} either."
+            raise errors.NotFoundError(f"{error.message} {more}") from None
+        if group is not None and is_id(text):
+            return holder_of(group)
+        if group is not None:
+            raise errors.InvalidArgumentError(
+                f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} "
+                "for the group."
+            )
+        return person
+
+    def find_group(self, text: str) -> scbroker.Group:
+        """Return the accepted group that a text means.
+
+        Raises `NotFoundError` if no such group exists, with a hint if the text means an offer, and
+        `InvalidArgumentError`, which lists them, if it means several: a command never guesses.
+        """
+        if (found := self._only(text, self.readable)) is not None:
+            return found
+        for each in self.accepted if is_id(text) else ():
+            if isinstance(each, errors.BrokerError) and each.containerId == uuid.UUID(text):
+                raise each
+        self._check_offers(text)
+        raise errors.NotFoundError(
+            f"You have no group named {text!r}, and no id begins with it: `scbroker groups ls` lists your "
+            "groups."
+        )
+
+    def find_group_or_id(self, text: str) -> Holder:
+        """Return a whole id as it is if no group that can be read has it, else as `find_group`."""
+        is_unknown = is_id(text) and uuid.UUID(text) not in self.groups
+        return holder_of(uuid.UUID(text) if is_unknown else self.find_group(text))
+
+    def find_offer(self, text: str) -> Holder:
+        """Return the offered group that a text means; a whole id as it is. Raises as `find_group`."""
+        groups = [
+            each for each in self._provider.getGroups().result() if isinstance(each, scbroker.Group)
+        ]
+        found = self._only(text, [each for each in groups if not each.accepted])
+        if found is None and self._only(text, groups) is not None:
+            raise errors.InvalidArgumentError(f"You have accepted the group {text!r} already.")
+        if found is None and is_id(text):
+            return holder_of(uuid.UUID(text))
+        if found is None:
+            raise errors.NotFoundError(
+                f"No group named {text!r} is offered to you, and no id of one begins with it: `scbroker "
+                "groups ls` lists your groups."
+            )
+        return holder_of(found)
+
+    def find_any_group(self, text: str) -> Holder:
+        """Return the accepted group that a text means, or else an offered one; raises as `find_group`."""
+        found = self._only(text, self.readable)
+        return self.find_offer(text) if found is None else holder_of(found)
+
+    def offers(self) -> list[scbroker.Group] | None:
+        """Return the offered groups; None if they cannot be read in two seconds."""
+        reading = self._provider.getGroups()
+        try:
+            found = reading.result(_OFFER_SECONDS)
+        except (TimeoutError, errors.BrokerError):
+            reading.cancel()
+            return None
+        return [each for each in found if isinstance(each, scbroker.Group) and not each.accepted]
+
+    def _check_offers(self, text: str) -> None:
+        """Raise `NotFoundError` if a text means a group that is only offered."""
+        if meant(text, self.offers() or []):
+            raise errors.NotFoundError(
+                f"You have not accepted the group {text!r} yet: run `scbroker groups accept "
+                f"{shlex.quote(text)}` first."
+            )
+
+    def _only(self, text: str, groups: Sequence[scbroker.Group]) -> scbroker.Group | None:
+        found = meant(text, groups)
+        if len(found) > 1:
+            listed = "; ".join(
+                f"{each.id}, {each.name!r}, created by {self.name_of(each.createdBy)}, has "
+                f"{counted(each.memberCount, 'member')}"
+                for each in found[:_MOST_LISTED]
+            )
+            raise errors.InvalidArgumentError(
+                f"{text!r} means {len(found)} groups: use a whole id. {listed}."
+            )
+        return found[0] if found else None
+
+    def name_of(self, user_id: uuid.UUID) -> str:
+        """Return the contact's name, "you" for the user's own id, "link NAME" for the user of one of the
+        user's links, "group NAME" for a group that the user has accepted, or the id of somebody else.
+        """
+        return _label(self.user(user_id))
+
+    def named_with_id(self, user_id: uuid.UUID) -> str:
+        """Return the name of a user as `name_of` does, with the id."""
+        name = self.name_of(user_id)
+        return name if name == str(user_id) else f"{name} ({user_id})"
+
+    def of_level(self, level: scbroker.AccessLevel, *, is_short: bool = False) -> str:
+        """Return the name of the holder of an access level, or the id; its first digits if `is_short`."""
+        return _label(self.holder(level), is_short=is_short)
+
+    def group_of(self, group_id: uuid.UUID) -> str:
+        """Return "group NAME" for a group that the user has accepted, "group ID" for any other."""
+        return _label(self.group(group_id))
+
+    def others_of(self, container: Container) -> list[str] | None:
+        """Return the names of the container's other members; None if the user may not see them."""
+        others = self.others(container)
+        return None if others is None else [_label(each) for each in others]
+
+
+def _label(who: Somebody, *, is_short: bool = False) -> str:
+    if who.kind == "you":
+        return "you"
+    shown = who.name or (who.id.hex[:SHORT_ID] if is_short else str(who.id))
+    before = {"link": "link ", "group": "group ", "other-group": "group "}
+    if who.kind in before:
+        return before[who.kind] + (quoted(shown) if "," in shown else shown)
+    return shown if who.name is None else contact_in_text(shown)
+
+
+def tell_offers(run: Run) -> None:
+    """At the end of another command, tell the user about offered groups, if there are any."""
+    if run.out.quiet or run.out.as_json:
+        return
+    with contextlib.suppress(errors.BrokerError):
+        offers = run.people.offers() or []
+        if len(offers) == 1:
+            creator = run.people.name_of(offers[0].createdBy)
+            run.out.say(
+                f"The group {offers[0].name!r}, created by {creator}, is offered to you: `scbroker groups "
+                "accept` or `decline` it."
+            )
+        elif offers:
+            run.out.say(
+                f"{len(offers)} groups are offered to you: `scbroker groups ls` lists them."
+            )
+
+
+PERSON: Final = typer.Argument(
+    metavar="PERSON",
+    help="A person: the name of a contact, a user id or a contact card.",
+    autocompletion=complete_person,
+)
+PersonArgument = Annotated[str, PERSON]
+GROUP_HELP: Final = "its name, its id, or four or more first digits of the id."
+GroupArgument = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help=f"A group: {GROUP_HELP}", autocompletion=complete_group),
+]
+OfferArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", help=f"An offered group: {GROUP_HELP}", autocompletion=complete_offer
+    ),
+]

@@ -15,8 +15,11 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
+import typer
+
+from scbroker import errors
 from scbroker.spelling import is_invisible
 
 Row = Mapping[str, Any]
@@ -162,10 +165,7 @@ class Output:
 
     def line(self, row: Row, text: str) -> None:
         """Write an item of a stream at once: as a line of JSON, or the text."""
-        if self.as_json:
-            print(_as_json(row), flush=True)
-        else:
-            self._print(printable(text))
+        self._print(_as_json(row) if self.as_json else printable(text))
 
     def done(self, row: Row, text: str) -> None:
         """Report a command's result: as a JSON object on standard output, or as a message."""
@@ -222,20 +222,16 @@ class Output:
                 self._bar = None
 
     @contextmanager
-    def _without_bar(self, *, is_over: bool = False) -> Iterator[None]:
-        """Hide the progress bar while something is written to the terminal; end it if the work is over."""
-        if self._bar is None:
+    def _without_bar(self) -> Iterator[None]:
+        """Hide the progress bar while something is written to the terminal."""
+        if (bar := self._bar) is None:
             yield
             return
-        bar = self._bar
         bar.stop()
-        if is_over:
-            self._bar = None
         try:
             yield
         finally:
-            if not is_over:
-                bar.start()
+            bar.start()
 
     def _print(self, text: str) -> None:
         with self._without_bar() if self.on_terminal else nullcontext():
@@ -251,7 +247,7 @@ class Output:
         is_number = [
             any(isinstance(e, int) for e in column) for column in zip(*listed, strict=True)
         ]
-        with self._without_bar(is_over=True):
+        with self._without_bar():
             for line in cells:
                 padded = []
                 for text, width, right in zip(
@@ -288,7 +284,7 @@ def _plain(value: Any) -> Any:
         return _names_of(value)
     if isinstance(value, enum.Enum):
         return value.name
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, int | str):
         return value
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
@@ -323,3 +319,76 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value))
     return _cell(value)
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w)", re.IGNORECASE)
+_LENGTHS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HOW: Final = (
+    "pass a duration such as 90m, 12h, 7d or 4w, a day such as 2026-12-31, or a time with its zone such as "
+    "2026-12-31T18:00+01:00"
+)
+
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="When the access ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time "
+        "zone (2026-12-31), or at a time with its zone (2026-12-31T18:00Z).",
+    ),
+]
+
+
+def end_of(until: str, option: str = "--until") -> dt.datetime:
+    """Return the time that an option means: in the future, and with a time zone.
+
+    Raises `InvalidArgumentError` for anything else.
+    """
+    end = _parsed(until, option, is_end=True)
+    if end <= dt.datetime.now(dt.UTC):
+        raise errors.InvalidArgumentError(
+            f"{option} {until!r} is in the past, at {in_zone(end)}: {_HOW}."
+        )
+    return end
+
+
+def past(text: str, option: str) -> dt.datetime:
+    """Return the time that an option means: a duration before now, the beginning of a day, or a time.
+
+    Raises `InvalidArgumentError` for anything else, and for a time without its zone.
+    """
+    return _parsed(text, option, is_end=False)
+
+
+def _parsed(given: str, option: str, *, is_end: bool) -> dt.datetime:
+    text, now = given.strip(), dt.datetime.now(dt.UTC)
+    try:
+        if found := _DURATION.fullmatch(text):
+            length = dt.timedelta(**{_LENGTHS[found[2].lower()]: int(found[1])})
+            return now + length if is_end else now - length
+        time = dt.datetime.fromisoformat(text)
+        if _DAY.fullmatch(text):  # local midnight: astimezone() knows the offset of that date
+            return (time + dt.timedelta(days=is_end)).astimezone()
+        time.astimezone(dt.UTC)
+    except (ValueError, OverflowError, OSError):  # OSError: Windows knows no local time so far away
+        raise errors.InvalidArgumentError(f"{option} cannot be {given!r}: {_HOW}.") from None
+    if time.tzinfo is None:
+        raise errors.InvalidArgumentError(
+            f"{option} {given!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
+        )
+    return time
+
+
+def in_zone(time: dt.datetime) -> str:
+    """Return a time for a person: local, with the time zone."""
+    return f"{local(time):%Y-%m-%d %H:%M %Z}"
+
+
+def until_text(end: dt.datetime | None) -> str:
+    """Return the words for the end of an access, such as " until 2026-12-31 18:00 CET"; "" without one."""
+    return "" if end is None else f" until {in_zone(end)}"
+
+
+def day_after(days: int) -> dt.date:
+    """Return the day in so many days, in the zone of this machine."""
+    return (dt.datetime.now().astimezone() + dt.timedelta(days=days)).date()

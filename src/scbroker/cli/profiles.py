@@ -241,7 +241,7 @@ def _editing() -> Iterator[tuple[TOMLDocument, File]]:
     """Lock the file, yield it as a TOML document and decoded, and write the changed document back."""
     import tomlkit
 
-    from scbroker.cli.paths import Folder
+    from scbroker.cli.files import Folder
 
     with _locked():
         file = read()  # raises for a wrong file, which is then not overwritten

@@ -124,11 +124,15 @@ def _read(what: str, file: Path) -> bytes:
             return opened.read(_LONGEST + 1)
     except errors.InvalidArgumentError:  # before ValueError, of which it is a subclass
         raise
-    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
-        why = error.strerror if isinstance(error, OSError) else error
+    except (OSError, ValueError) as error:
         raise errors.InvalidArgumentError(
-            f"The file with the {what} cannot be read: {why}."
+            f"The file with the {what} cannot be read: {_reason(error)}."
         ) from None
+
+
+def _reason(error: OSError | ValueError) -> object:
+    """Return why a file cannot be opened; ValueError is raised for a NUL in its path."""
+    return error.strerror if isinstance(error, OSError) else error
 
 
 def key_file_of(file: Path) -> scbroker.KeyFile:
@@ -136,9 +140,8 @@ def key_file_of(file: Path) -> scbroker.KeyFile:
     try:
         with file.open("rb") as opened:
             data = opened.read(_LARGEST_KEY_FILE + 1)
-    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
-        why = error.strerror if isinstance(error, OSError) else error
-        raise errors.InvalidArgumentError(f"{file} cannot be read: {why}.") from None
+    except (OSError, ValueError) as error:
+        raise errors.InvalidArgumentError(f"{file} cannot be read: {_reason(error)}.") from None
     try:
         return scbroker.KeyFile(data)
     except errors.IntegrityError:

@@ -1,4 +1,4 @@
-"""Do the work of a command's items: a few at the same time, with one bar, and a row or an error for each."""
+"""Work on a command's items: a few at the same time, with one bar, and a row or an error for each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.command import Run
 from scbroker.cli.output import Row
-from scbroker.cli.run import Run
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ END_ALL: Final = (
 
 
 class Together:
-    """Jobs in a few threads, whose operations are cancelled at the end of the `with` block.
+    """Work in a few threads, whose operations are cancelled at the end of the `with` block.
 
     `show` is called with the sum of what is done of all items.
     """
@@ -75,17 +75,48 @@ class Together:
         """Return the function to pass as `progress` to the operation that transfers an item."""
         return lambda done, _: self.progress(item, done)
 
-    def run(self, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
-        """Run jobs, a few at a time, and yield their results as they end; raise the first error."""
-        pending: set[concurrent.futures.Future[T]] = set()
+    def each(
+        self,
+        items: Iterable[Item],
+        alone: Callable[[Item], T],
+        batch: Callable[[list[Item]], Sequence[T | errors.BrokerError]] = lambda _: (),
+        size: Callable[[Item], int | None] = lambda _: None,
+        small: int = 0,
+    ) -> Iterator[tuple[Item, T | errors.BrokerError]]:
+        """Work on items, a few at a time; yield each with its result or its error, as they end.
+
+        `batch` works on many items of at most `small` bytes, before `alone` works on each of the others.
+        """
+        together, others = list[Item](), list[Item]()
+        for item in items:
+            length = size(item)
+            (together if length is not None and length <= small else others).append(item)
+
+        def work_on(some: list[Item]) -> list[tuple[Item, T | errors.BrokerError]]:
+            return list(zip(some, batch(some), strict=True))
+
+        jobs = itertools.chain(
+            (partial(work_on, some) for some in batches(together, lambda item: size(item) or 0)),
+            (partial(lambda item: [(item, tried(alone, item))], item) for item in others),
+        )
+        pending: set[concurrent.futures.Future[list[tuple[Item, T | errors.BrokerError]]]] = set()
         for job in jobs:
             pending.add(self._pool.submit(job))
             if len(pending) > _AT_ONCE:
                 done, pending = concurrent.futures.wait(
                     pending, return_when=concurrent.futures.FIRST_COMPLETED
                 )
-                yield from (each.result() for each in done)
-        yield from (each.result() for each in concurrent.futures.as_completed(pending))
+                yield from itertools.chain.from_iterable(future.result() for future in done)
+        for future in concurrent.futures.as_completed(pending):
+            yield from future.result()
+
+
+def tried(work: Callable[..., T], *arguments: Any) -> T | errors.BrokerError:
+    """Return the result of a call, or its error."""
+    try:
+        return work(*arguments)
+    except errors.BrokerError as error:
+        return error
 
 
 def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
@@ -105,76 +136,46 @@ def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list
         yield batch
 
 
-def jobs_of(
-    items: Iterable[Item],
-    size: Callable[[Item], int | None],
-    small: int,
-    batch: Callable[[list[Item]], T],
-    alone: Callable[[Item], T],
-) -> Iterator[Callable[[], T]]:
-    """Return jobs on items: batches of those of at most `small` bytes, then the others one by one."""
-    together, others = list[Item](), list[Item]()
-    for item in items:
-        length = size(item)
-        (together if length is not None and length <= small else others).append(item)
-    return itertools.chain(
-        (partial(batch, some) for some in batches(together, lambda item: size(item) or 0)),
-        (partial(alone, item) for item in others),
-    )
-
-
-class Outcome(NamedTuple):
-    """The outcome of an item: the row of its result, whose `status` is counted, or its error."""
-
-    item: str
-    result: Row | errors.BrokerError
-
-
-Job = Callable[[], Sequence[Outcome]]
-
-
 def do_each(
     run: Run,
     what: str,
     size: int | None,
-    jobs: Callable[[Together], Iterable[Job]],
+    name: Callable[[Item], str],
     columns: Mapping[str, str],
-    done: Sequence[Outcome] = (),
+    work: Callable[[Together], Iterable[tuple[Item, Row | errors.BrokerError]]],
+    done: Iterable[tuple[Item, Row]] = (),
     *,
     of_bytes: bool = True,
 ) -> None:
-    """Run jobs on items, and write a row for each item and for those of `done`.
+    """Write a row for each item of `done` and of the `work`; rows are counted by their `status`.
 
-    `size` is the sum of their bytes; without `of_bytes`, their number.
+    `size` is the sum of the items' bytes; without `of_bytes`, their number.
 
-    An error of one item does not stop the others. After Ctrl-C, and after an error that every other item
-    would meet as well, the rows of what is done are written before the error is raised.
+    An error of one item, which its `name` precedes, does not stop the others. After Ctrl-C, and after an
+    error that every other item would meet as well, the rows of what is done are written before the error is
+    raised.
     """
     counts: Counter[str] = Counter()
     interrupted: list[BaseException] = []
 
-    def rows(outcomes: Iterable[Outcome]) -> Iterator[Row]:
+    def rows(outcomes: Iterable[tuple[Item, Row | errors.BrokerError]]) -> Iterator[Row]:
         try:
-            for outcome in outcomes:
-                if isinstance(outcome.result, errors.BrokerError):
-                    if isinstance(outcome.result, END_ALL):
-                        raise outcome.result
-                    run.failed(outcome.item, outcome.result)
+            for item, result in outcomes:
+                if isinstance(result, END_ALL):
+                    raise result
+                if isinstance(result, errors.BrokerError):
+                    run.failed(name(item), result)
                 else:
-                    counts[outcome.result["status"]] += 1
-                    yield outcome.result
+                    counts[result["status"]] += 1
+                    yield result
         except (KeyboardInterrupt, *END_ALL) as error:
             interrupted.append(error)
 
     with run.out.progress(what, size, of_bytes=of_bytes) as show, Together(show) as together:
-        working = together.run(jobs(together))
-        run.out.rows(rows(itertools.chain(done, itertools.chain.from_iterable(working))), columns)
+        run.out.rows(rows(itertools.chain(done, work(together))), columns)
+        counted = ", ".join(f"{number} {status}" for status, number in counts.items())
         if interrupted:
-            run.out.say(f"{_counted(counts)}; the same command goes on with the others.")
+            run.out.say(f"{counted or 'Nothing done'}; the same command goes on with the others.")
             raise interrupted[0]
     if counts.total() > 1:
-        run.out.say(f"{_counted(counts)}.")
-
-
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {status}" for status, number in counts.items()) or "Nothing done"
+        run.out.say(f"{counted}.")

@@ -24,18 +24,21 @@ if TYPE_CHECKING:
     from scbroker.client.users.session import Session
 
 T = TypeVar("T")
-Entry: TypeAlias = "scbroker.Container[Any] | errors.BrokerError"
+Container: TypeAlias = "scbroker.Container[Any]"
+Entry: TypeAlias = "Container | errors.BrokerError"
 LONGEST_NAME: Final = 1024
 """Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 _LONGEST: Final = LONGEST_NAME + 1
 """The index cuts names after so many characters, so that a name that is too long stays too long."""
 _ROUNDS: Final = 3
+_SHOWN: Final = 120
+"""Characters of a name that lists and pages show."""
 _GONE: Final = (errors.NotFoundError, errors.DeletedError)
 _REFUSED: Final = (errors.UntrustedError, errors.BrokerFaultError)
 _log = logging.getLogger("scbroker")
 
 
-def name_of(container: scbroker.Container[Any]) -> str | None:
+def name_of(container: Container) -> str | None:
     """Return a container's name in Unicode's NFC; None if its header has none or is hidden.
 
     A name that is too long for any file stays as it is.
@@ -54,10 +57,15 @@ def header_with(name: str, header: Mapping[str, Any] | None = None) -> dict[str,
     return new if media_type is None else {**new, "mediaType": media_type}
 
 
+def shortened(text: str, longest: int = _SHOWN) -> str:
+    """Return a text, cut if it is longer: other users choose the names of what they share."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
 class Named(NamedTuple):
     """The containers of some names, with their whole headers, and the ids of those that cannot be read."""
 
-    found: dict[str, list[scbroker.Container[Any]]]
+    found: dict[str, list[Container]]
     damaged: list[uuid.UUID | None]
 
 
@@ -92,7 +100,7 @@ def containers_named(provider: scbroker.BrokerProvider, names: Collection[str]) 
     return result
 
 
-def header_of(container: scbroker.Container[Any]) -> dict[str, Any] | None:
+def header_of(container: Container) -> dict[str, Any] | None:
     """Return the header if it is a JSON object; None for any other, or without one."""
     header = container.header and container.header.customHeaderObject
     return header if isinstance(header, dict) else None
@@ -177,7 +185,7 @@ def containers_of(provider: scbroker.BrokerProvider, ids: Sequence[uuid.UUID]) -
     return found
 
 
-def is_damaged(container: scbroker.Container[Any]) -> bool:
+def is_damaged(container: Container) -> bool:
     """Return whether a container of `containers_of` has a header that cannot be read."""
     return container.headerAvailability is scbroker.Availability.NotIncluded
 

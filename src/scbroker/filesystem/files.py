@@ -11,11 +11,51 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import scbroker
 from scbroker import errors
-from scbroker.filesystem.base import AbstractBufferedFile
+from scbroker.desk.names import Container
+from scbroker.extras import install
+
+if TYPE_CHECKING:  # fsspec has no types: these are the members that are used
+    import io
+
+    class AbstractFileSystem:
+        blocksize: int
+
+        def __init__(self, **options: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        @classmethod
+        def _strip_protocol(cls, path: Any) -> Any: ...
+        def open(self, path: str, mode: str, *args: Any, **kwargs: Any) -> Any: ...
+        def cat_file(self, path: str, start: int | None, end: int | None, **kwargs: Any) -> Any: ...
+        def get_file(self, rpath: str, lpath: Any, **kwargs: Any) -> None: ...
+        def invalidate_cache(self, path: str | None = None) -> None: ...
+
+    class AbstractBufferedFile:
+        fs: Any
+        path: str
+        mode: str
+        size: int
+        autocommit: bool
+        buffer: io.BytesIO
+        cache: Any
+        closed: bool
+        forced: bool
+
+        def __init__(self, fs: Any, path: str, mode: str, **options: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def flush(self, force: bool = False) -> None: ...
+else:
+    try:
+        from fsspec.spec import AbstractBufferedFile as AbstractBufferedFile
+        from fsspec.spec import AbstractFileSystem as AbstractFileSystem
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"scbroker.filesystem needs the package fsspec: run {install('fsspec')}.",
+            name=error.name,
+        ) from None
 
 Content = bytes | Iterator[bytes]
 _POLL_SECONDS: Final = 0.2
@@ -87,7 +127,7 @@ class ContainerFile(AbstractBufferedFile):
         mode: str,
         *,
         reader: scbroker.ContentReader | None = None,
-        target: scbroker.Container[Any] | None = None,
+        target: Container | None = None,
         **options: Any,
     ) -> None:
         self._reader = reader

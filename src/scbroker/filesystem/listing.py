@@ -23,9 +23,9 @@ from typing import Any, Final, Self
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.names import all_containers, name_of
+from scbroker.desk.names import Container, all_containers, name_of
 from scbroker.desk.paths import filesystem_path
-from scbroker.desk.strangers import Strangers, others_can_change, text_of_twins
+from scbroker.desk.people import Strangers, others_can_change, text_of_twins
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
@@ -49,9 +49,7 @@ class Entry:
 
     @classmethod
     def of(
-        cls,
-        found: scbroker.Container[Any] | scbroker.SecuredContainer,
-        user_id: uuid.UUID | None = None,
+        cls, found: Container | scbroker.SecuredContainer, user_id: uuid.UUID | None = None
     ) -> Self:
         """Return the entry of a container in a listing of this user."""
         return cls(
@@ -258,7 +256,7 @@ def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool)
     return Listing(user_id, found, left_out)
 
 
-def path_of(container: scbroker.Container[Any]) -> str | None:
+def path_of(container: Container) -> str | None:
     """Return a container's name if it is a path; None without a header, a name or a safe name."""
     try:
         return filesystem_path(name_of(container) or "")

@@ -21,9 +21,8 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import LONGEST_NAME, containers_of, header_of, header_with
 from scbroker.desk.paths import filesystem_path, id_of, is_hidden
-from scbroker.desk.strangers import Strangers, others_can_change
-from scbroker.filesystem.base import AbstractFileSystem
-from scbroker.filesystem.files import ContainerFile, Content
+from scbroker.desk.people import Strangers, others_can_change
+from scbroker.filesystem.files import AbstractFileSystem, ContainerFile, Content
 from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of, path_of
 
 Container = scbroker.Container[Any]

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from scbroker import errors, tracing
 from scbroker.server import logs, metrics, requests
-from scbroker.server.admin import health, usage
+from scbroker.server.admin import starting, users
 from scbroker.server.answers import answer, problem
 from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker, now
 from scbroker.server.capacity import Gate
@@ -220,7 +220,7 @@ async def _measure(broker: Broker) -> None:
     found = await broker.database.read(lambda c: _stored(c, broker), large=True)
     for name, value in found.items():
         metrics.STORED[name].set(value)
-    for of, folder in health.folders(broker.settings).items():
+    for of, folder in starting.folders(broker.settings).items():
         metrics.DISK_FREE.labels(of).set(shutil.disk_usage(folder).free)
 
 
@@ -231,7 +231,7 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         values = {"before": moment - seconds * SECOND}
         return int(connection.execute(statement, values).scalar_one())
 
-    total, users_and_groups = usage.total(connection), connection.execute(_USERS).one()
+    total, users_and_groups = users.total(connection), connection.execute(_USERS).one()
     found: dict[str, float] = {
         "stored_bytes": total.bytes,
         "containers": total.containers,

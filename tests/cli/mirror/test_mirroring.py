@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, Group, MemoryTrustStore, NewContainer, ServerProvider, errors
+from scbroker.cli.command import Run
+from scbroker.cli.files import Folder
 from scbroker.cli.mirror import mirroring
 from scbroker.cli.mirror.mirroring import Mirror
 from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.output import Output
-from scbroker.cli.paths import Folder
-from scbroker.cli.run import Run
 from scbroker.client.containers import change
 from tests.kit.people import Person, befriend, with_access
 from tests.kit.waiting import PATIENCE

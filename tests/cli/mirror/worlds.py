@@ -13,10 +13,10 @@ from typing import Any, Final
 from unittest import mock
 
 from scbroker import errors
-from scbroker.cli.mirror.applying import Applying, Change
+from scbroker.cli.files import Folder, write_own
+from scbroker.cli.mirror.mirroring import Applying, Change
 from scbroker.cli.mirror.plan import Action, Fetch, Forget, Move, Remote, Remove, plan
 from scbroker.cli.mirror.state import Selection, State
-from scbroker.cli.paths import Folder, write_own
 from scbroker.desk.paths import relative_path
 
 SELECTION: Final = Selection(

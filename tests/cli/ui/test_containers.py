@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
-from scbroker.cli.ui.content import _file
+from scbroker.cli.ui.container import _file
 from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scbroker.server.admin import usage
+from scbroker.server.admin import users
 from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, on_sqlite
 from tests.kit.brokers import BrokerProcess
@@ -136,14 +136,14 @@ def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
     broker, alice, _ = people
     url = broker.database_url
     query(url, "UPDATE usage SET bytes = 0")
-    found: Callable[..., Any] = usage.differences
+    found: Callable[..., Any] = users.differences
 
     def read_and_write(connection: Any) -> Any:
         result = found(connection)
         Story(alice).created()
         return result
 
-    monkeypatch.setattr(usage, "differences", read_and_write)
-    beside(broker, lambda at: usage.recount(settings_of(broker), at.database))
-    monkeypatch.setattr(usage, "differences", found)
+    monkeypatch.setattr(users, "differences", read_and_write)
+    beside(broker, lambda at: users.recount(settings_of(broker), at.database))
+    monkeypatch.setattr(users, "differences", found)
     check_usage(url)

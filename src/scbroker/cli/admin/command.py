@@ -16,9 +16,8 @@ import typer
 
 from scbroker import errors
 from scbroker.cli import command as of_users
-from scbroker.cli.command import AsJson, Function, Quiet
+from scbroker.cli.command import AsJson, BaseRun, Function, Quiet
 from scbroker.cli.output import Output, Size
-from scbroker.cli.run import BaseRun
 
 if TYPE_CHECKING:
     from scbroker.server.admin.stores import Stores
@@ -104,21 +103,11 @@ def row_of(found: Any) -> dict[str, Any]:
     }
 
 
-def group(name: str, help: str) -> typer.Typer:
-    """Add and return a group of commands, such as `scbroker admin api-keys`."""
-    return of_users.group(name, "", help, of=admin)
-
-
 def command(name: str | None = None, *, of: typer.Typer = admin) -> Callable[[Function], Function]:
     """Return a decorator that adds a function, whose first parameter is an `Admin`, as a command."""
-    return of_users.command("", name, of=of, start=_start)
+    return of_users.command("", name, of=of, start=start)
 
 
-def listing(of: typer.Typer) -> Callable[[Function], Function]:
-    """Return a decorator that adds a function as the action of a group without a command."""
-    return of_users.listing(of, _start)
-
-
-def _start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:
+def start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:
     """Start an operator's command: the parameters are the options that all these commands have."""
     return Admin(data_dir, Output(as_json=as_json, quiet=quiet))

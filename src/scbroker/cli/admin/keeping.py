@@ -1,26 +1,28 @@
-"""Define the commands that serve, check, back up and restore a broker, and show its settings and page."""
+"""Define the commands that serve, check, back up and restore a broker, and show its audit log."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from scbroker.cli.admin.command import Admin, DataDir, Url, command, group
-from scbroker.cli.command import BROKER, Command, Minutes, Opens, Port, app
-from scbroker.cli.output import Output
+from scbroker import errors
+from scbroker.cli.admin.command import Admin, DataDir, Url, admin, command, row_of, start
+from scbroker.cli.command import BROKER, Command, Minutes, Opens, Port, app, group, listing
+from scbroker.cli.output import Output, past
 
 if TYPE_CHECKING:
-    from scbroker.cli.commands.doctor import Finding
+    from scbroker.server.admin.audit import Chain, Entry
     from scbroker.server.admin.stores import Stores
-    from scbroker.server.commands import Settings
 
-config: Final = group("config", help="Show the settings of a broker.")
+config: Final = group("config", "", "Show the settings of a broker.", of=admin)
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
@@ -70,25 +72,21 @@ def serve(
 
     settings = commands.begin(data_dir, host=host, port=port, workers=workers)
     if check:
-        from scbroker.cli.commands.doctor import write
+        from scbroker.cli.commands.doctor import DoubtfulError, found, write
+        from scbroker.server.admin.starting import START_CHECKS, Check
 
         out = Output(as_json=as_json, quiet=False)
-        sys.exit(write(out, _findings(settings, Admin(data_dir, out))))
+        run = Admin(data_dir, out)
+
+        def result(check: Check) -> str:
+            text, is_doubtful = run.do(check(settings))
+            if is_doubtful:
+                raise DoubtfulError(text)
+            return text
+
+        findings = (found(name, partial(result, each)) for name, each in START_CHECKS.items())
+        sys.exit(write(out, findings))
     commands.serve(settings)
-
-
-def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
-    from scbroker.cli.commands.doctor import DoubtfulError, found
-    from scbroker.server.admin.starting import START_CHECKS, Check
-
-    def result(check: Check) -> str:
-        text, is_doubtful = run.do(check(settings))
-        if is_doubtful:
-            raise DoubtfulError(text)
-        return text
-
-    for name, check in START_CHECKS.items():
-        yield found(name, partial(result, check))
 
 
 @command()
@@ -98,7 +96,7 @@ def sweep(run: Admin) -> None:
     A running broker deletes abandoned uploads and replaced contents every minute. The command also lists the
     object store, to find objects that no row references.
     """
-    from scbroker.server.admin.sweep import sweep
+    from scbroker.server.admin.check import sweep
 
     run.do(sweep(run.settings, _teller(run)))
 
@@ -180,8 +178,8 @@ def rotate_broker_key(run: Admin) -> None:
         run.do(rotate(run.settings, tell, progress))
 
 
-@command(of=config)
-def show(run: Admin) -> None:
+@command("show", of=config)
+def show_settings(run: Admin) -> None:
     """List every setting, with its value and where it comes from.
 
     The source is the default, the TOML file that SCBROKER_CONFIG names, a variable or an option. Secret keys
@@ -231,3 +229,125 @@ def _reporting(run: Admin) -> Iterator[tuple[Tell, Progress]]:
             shown[what](done)
 
         yield _teller(run), progress
+
+
+audit: Final = group("audit", "", "List who changed what, or verify the log.", of=admin)
+_COLUMNS: Final = {
+    "id": "ID", "time": "TIME", "actor": "ACTOR", "action": "ACTION", "subject": "SUBJECT",
+    "details": "DETAILS",
+}  # fmt: skip
+_WIDTHS: Final = {
+    "id": 6, "time": 16, "actor": 36, "action": 18, "subject": 36, "details": 0,
+}  # fmt: skip
+_HASH: Final = re.compile("[0-9a-fA-F]{64}")
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Entries since a time: a duration before now (12h, 7d), a day (2026-12-31), or a time with "
+        "its zone (2026-12-31T18:00Z).",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Entries before a time, as in --since.")
+]
+
+
+@listing(audit, start)
+def show_entries(
+    run: Admin,
+    since: Since = None,
+    until: Until = None,
+    action: Annotated[
+        str | None,
+        typer.Option(metavar="ACTION", help="Entries of one action, such as user-suspended."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="USER", help="Entries by or about a user: an id or its first digits."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further entries, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """List the acts of operators, and those of users that concern their accounts, oldest first.
+
+    An operator is named as USER@MACHINE: the operating system's user and the host name. With --json each
+    entry is a line of JSON.
+    """
+    from scbroker.server.admin import audit as log
+    from scbroker.server.admin import users
+
+    if follow and until is not None:
+        raise errors.InvalidArgumentError("Pass --follow or --until, not both.")
+    begin = None if since is None else past(since, "--since")
+    end = None if until is None else past(until, "--until")
+
+    def wanted_of(connection: Any) -> log.Wanted:
+        if action is not None and not follow:
+            log.check_action(connection, action)
+        name = None if user is None else str(users.find(connection, user))
+        return log.Wanted(begin, end, action, name)
+
+    async def read(at: Stores) -> None:
+        wanted = await at.database.read(wanted_of)
+        entries = log.entries(at.database, wanted, follow=follow)
+        if run.out.on_terminal and not follow:
+            run.out.rows([_row(run, each) async for each in entries], _COLUMNS)
+        else:
+            async for each in entries:
+                run.out.item(_row(run, each), _WIDTHS)
+
+    run.use(read)
+
+
+@command("verify", of=audit)
+def verify(
+    run: Admin,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="The hash of an entry that the log must still contain."),
+    ] = None,
+) -> None:
+    """Verify that no entry of the audit log was changed, removed or inserted.
+
+    The exit status is 1 if one was. The command prints the hash of the last entry: store it elsewhere, and
+    pass it later as --head, to prove that the log still contains that entry and all before it. Somebody who
+    has both the database and the broker's key can write another log, but not one with that hash.
+    """
+    from scbroker.server.admin import audit as log
+    from scbroker.server.admin import stores
+
+    if head is not None and not _HASH.fullmatch(head):
+        raise errors.InvalidArgumentError(
+            "--head must be 64 hexadecimal digits, as this command prints them."
+        )
+
+    async def read(at: Stores) -> Chain:
+        key = await at.database.read(lambda c: stores.find_key(c, at.settings))
+        return await log.verify(at.database, key, None if head is None else head.lower())
+
+    found = run.use(read)
+    faults = list(found.faults)
+    if not found.has_head:
+        faults.append(
+            "no entry has the hash of --head: the log was cut off before it, or was replaced."
+        )
+    for fault in faults:
+        run.out.error(f"Audit log: {fault}")
+    row = {"entries": found.entries, "head": found.head, "faults": faults}
+    run.out.fields(row if run.out.as_json else {**row, "faults": len(faults)})
+    sys.exit(bool(faults))
+
+
+def _row(run: Admin, entry: Entry) -> dict[str, Any]:
+    """Return a row; without --json, details are name=value, and a value that is not one word is JSON."""
+    row = row_of(entry)
+    if run.out.as_json:
+        return row
+    texts = (
+        f"{name}={each if isinstance(each, str) and each and ' ' not in each else json.dumps(each)}"
+        for name, each in entry.details.items()
+    )
+    return {**row, "details": " ".join(texts)}

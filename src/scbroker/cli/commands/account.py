@@ -1,26 +1,37 @@
-"""Define the commands of a user's account: register, log in and out, show and delete it."""
+"""Define the commands of a user's account, profiles and page."""
+
+from __future__ import annotations
 
 import contextlib
 import getpass
 import os
 import sys
 import uuid
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli import sentence
-from scbroker.cli.command import ACCOUNT, Yes, command
-from scbroker.cli.commands.card import Svg, show_card
+from scbroker.cli import profiles, sentence
+from scbroker.cli.command import (
+    ACCOUNT,
+    CONTAINERS,
+    Minutes,
+    Opens,
+    Port,
+    Run,
+    Yes,
+    command,
+    group,
+    listing,
+)
+from scbroker.cli.commands.contacts import Svg, show_card
 from scbroker.cli.output import Size
-from scbroker.cli.run import Run
+from scbroker.cli.profiles import Profile
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, key_file_of, secret
-
-if TYPE_CHECKING:
-    from scbroker.cli.profiles import Profile
 
 _LOG_OUT_SECONDS: Final = 10.0
 Server = Annotated[
@@ -82,8 +93,6 @@ def register(
 
     The broker and the user are saved as a profile: `default`, or the name that --profile gives.
     """
-    from scbroker.cli import profiles
-
     folders = folders_of(session_folder, trust_folder)
     new = profiles.new_name(run.profile_name)
     profiles.check_device(*folders)
@@ -162,8 +171,7 @@ def login(
     `scbroker rotate` on another device. It must be of the profile's user and broker. --api-key-file,
     --session-folder, --trust-folder and --name replace what the profile has.
     """
-    from scbroker.cli import profiles
-    from scbroker.cli.people import tell_offers
+    from scbroker.cli.names import tell_offers
 
     folders = folders_of(session_folder, trust_folder)
     stored = profiles.find(run.profile_name)
@@ -191,7 +199,16 @@ def login(
     if given is None:
         log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
-        ring = _opened(given, password_file, passphrase_file)
+        # A KeyFile opens with the passphrase if --passphrase-file is given, otherwise with the password.
+        what, file = ("password", password_file)
+        if passphrase_file is not None:
+            what, file = ("passphrase", passphrase_file)
+        try:
+            ring = given.open(**{what: secret(what, file)})
+        except errors.DecryptionError:
+            raise errors.CredentialsError(
+                f"The {what} does not open the KeyFile, or the file is damaged."
+            ) from None
         provider.logIn(ring, ring.userId, keep=True).result()
     profile = with_user(draft, provider)
     if profile != stored:
@@ -257,8 +274,6 @@ def delete_account(run: Run, yes: Yes = False) -> None:
     Containers that nobody else has access to are deleted. Containers that others have access to stay,
     with what you wrote in them. The user id can never be registered again. The profile is removed too.
     """
-    from scbroker.cli import profiles
-
     profile, session = run.profile, run.session
     if not yes:
         question = (
@@ -320,8 +335,8 @@ def folders_of(*options: str | None) -> list[str | None]:
 
 
 def whom(
-    run: Run, user: str | None, stored: "Profile | None", key_file: "scbroker.KeyFile | None"
-) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
+    run: Run, user: str | None, stored: Profile | None, key_file: scbroker.KeyFile | None
+) -> tuple[scbroker.ContactCard | None, uuid.UUID]:
     """Return the card, if one is given, and the id of the user who logs in."""
     if user is None and key_file is not None:
         return None, key_file.userId
@@ -341,9 +356,9 @@ def whom(
     return card, user_id
 
 
-def parsed_user(text: str) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
+def parsed_user(text: str) -> tuple[scbroker.ContactCard | None, uuid.UUID]:
     """Return the card, if it is one, and the user id of a text."""
-    from scbroker.cli.people import CARD_PREFIX
+    from scbroker.cli.names import CARD_PREFIX
 
     if text.strip().lower().startswith(CARD_PREFIX):
         card = scbroker.ContactCard.parse(text)
@@ -357,10 +372,8 @@ def parsed_user(text: str) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
         ) from None
 
 
-def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> None:
+def _check_same(stored: Profile, user_id: uuid.UUID, server: str | None) -> None:
     """Raise `InvalidArgumentError` unless a log-in is for the profile's user and broker."""
-    from scbroker.cli import profiles
-
     if user_id != stored.user_id:
         raise errors.InvalidArgumentError(
             f"Profile {stored.name} belongs to user {stored.user_id}: choose another name with --profile to "
@@ -373,7 +386,7 @@ def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> No
         )
 
 
-def log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: str) -> None:
+def log_in(provider: scbroker.ServerProvider, user_id: uuid.UUID, passphrase: str) -> None:
     try:
         provider.logIn(user_id, passphrase=passphrase, keep=True).result()
     except errors.CredentialsError as error:
@@ -384,24 +397,7 @@ def log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: 
         raise errors.CredentialsError(f"{error}{hint}") from None
 
 
-def _opened(
-    key_file: "scbroker.KeyFile", password_file: Path | None, passphrase_file: Path | None
-) -> "scbroker.KeyRing":
-    """Open a KeyFile with the passphrase if --passphrase-file is given, otherwise with the password."""
-    if passphrase_file is not None:
-        secrets = {"passphrase": secret("passphrase", passphrase_file)}
-    else:
-        secrets = {"password": secret("password", password_file)}
-    try:
-        return key_file.open(**secrets)
-    except errors.DecryptionError:
-        [what] = secrets
-        raise errors.CredentialsError(
-            f"The {what} does not open the KeyFile, or the file is damaged."
-        ) from None
-
-
-def notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> bool:
+def notify(run: Run, provider: scbroker.ServerProvider, user_id: uuid.UUID) -> bool:
     """Log out at the broker; return whether it answered in time."""
     resumed = provider.resumeSession(user_id)
     try:
@@ -416,15 +412,13 @@ def notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) ->
     return False
 
 
-def with_user(draft: "Profile", provider: "scbroker.ServerProvider") -> "Profile":
+def with_user(draft: Profile, provider: scbroker.ServerProvider) -> Profile:
     """Return the profile of the provider's user, with the broker's address as the provider writes it."""
-    from scbroker.cli import profiles
-
     ring = provider.getKeyRing().result()
     return profiles.changed(draft, fingerprint=ring.fingerprint, server_url=provider.serverUrl)
 
 
-def _show_new_session(run: Run, profile: "Profile") -> None:
+def _show_new_session(run: Run, profile: Profile) -> None:
     run.out.fields(
         {
             "profile": profile.name,
@@ -434,3 +428,117 @@ def _show_new_session(run: Run, profile: "Profile") -> None:
             "serverUrl": profile.server_url,
         }
     )
+
+
+of_profiles: typer.Typer = group("profiles", ACCOUNT, "List, choose and remove profiles.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a profile.")]
+
+
+@listing(of=of_profiles)
+def list_profiles(run: Run) -> None:
+    """List the profiles of this device, and whether a session of each is kept here."""
+    file = profiles.read()
+    rows = [
+        {
+            "profile": name,
+            "default": name == file.default,
+            "userId": each.user_id,
+            "name": each.card_name,
+            "serverUrl": each.server_url,
+            "sessionKept": _is_kept(run, each),
+        }
+        for name, each in sorted(file.profiles.items())
+    ]
+    columns = {
+        "profile": "profile",
+        "default": "default",
+        "userId": "user",
+        "name": "name",
+        "serverUrl": "broker",
+        "sessionKept": "session",
+    }
+    run.out.rows(rows, columns)
+    if not rows:
+        run.out.say(
+            f"{profiles.path()} has no profile yet: run `scbroker register` or `scbroker login`."
+        )
+
+
+def _is_kept(run: Run, profile: Profile) -> bool | None:
+    """Return whether a session is kept on this device; warn and return None if that cannot be read."""
+    try:
+        with run.provider(profile) as provider:
+            return profile.user_id in provider.getKeptSessions().result()
+    except errors.BrokerError as error:
+        run.failed(profile.name, error)
+        return None
+
+
+@command(of=of_profiles)
+def use(run: Run, name: NameArgument) -> None:
+    """Make a profile the default one."""
+    profiles.use(name)
+    run.out.done({"profile": name}, f"Commands without --profile use {name} now.")
+
+
+@command(of=of_profiles)
+def rm(run: Run, name: NameArgument, yes: Yes = False) -> None:
+    """Remove a profile and its session from this device.
+
+    The user stays at the broker. Note the user id before: `scbroker login USER` logs in again.
+    """
+    profile = profiles.load(name)
+    run.confirm(
+        f"Remove profile {name} and its session from this device? User {profile.user_id} stays at "
+        f"{profile.server_url}, and can log in with the passphrase.",
+        yes,
+    )
+    run.provider(profile).forgetKeptSession(profile.user_id).result()
+    profiles.remove(name)
+    run.out.done(
+        {"profile": name, "userId": profile.user_id},
+        f"Profile {name} is removed. User {profile.user_id} stays at {profile.server_url}.",
+    )
+
+
+@command(CONTAINERS)
+def ui(
+    run: Run,
+    port: Port = 0,
+    minutes: Minutes = 480,
+    lock: Annotated[
+        float,
+        typer.Option(
+            metavar="N", help="Minutes without use after which the page locks itself.", min=0.01
+        ),
+    ] = 15,
+    opens: Opens = True,
+    session_folder: SessionFolder = None,
+    trust_folder: TrustFolder = None,
+) -> None:
+    """Show your containers in your browser, until Ctrl-C.
+
+    The page listens on this machine only, and your keys stay in this process. Its URL is secret and valid
+    once: the first browser that uses it is the only one that is admitted. After a while without use the page
+    locks itself, and asks for your passphrase.
+    """
+    import asyncio
+
+    from scbroker.cli.ui.page import users_page
+    from scbroker.cli.ui.session import Session
+    from scbroker.cli.web import serving
+
+    folders = folders_of(session_folder, trust_folder)
+    # Without a profile, check the folders now: the page would fail only after asking for every secret.
+    if profiles.find(run.profile_name) is None:
+        profiles.check_device(*folders)
+
+    async def show() -> None:
+        session = Session(
+            run.profile_name, lock * 60, session_folder=folders[0], trust_folder=folders[1]
+        )
+        async with session.running():
+            page = partial(users_page, session)
+            await serving.run(run.out, port, minutes, opens, page)
+
+    asyncio.run(show())

@@ -2,17 +2,70 @@
 
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli.command import SHARING, command, group
-from scbroker.cli.commands.card import Svg, show_card
-from scbroker.cli.completion import complete_person
-from scbroker.cli.output import fields_of
-from scbroker.cli.run import Run
+from scbroker.cli.command import SHARING, Run, command, complete_person, group
+from scbroker.cli.output import Row, fields_of
+
+Svg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG.")
+]
+
+
+@command(SHARING)
+def card(
+    run: Run,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="CARD", help="A contact card: the text that begins with `scbroker-contact:`."
+        ),
+    ],
+    svg: Svg = None,
+) -> None:
+    """Check a contact card, and show what it says.
+
+    It says a name, a user, a fingerprint and a broker; a terminal also shows its QR code. A card alone proves
+    nothing: compare the fingerprint with the person.
+    """
+    show_card(run, scbroker.ContactCard.parse(text), svg)
+
+
+def show_card(
+    run: Run, card: "scbroker.ContactCard", svg: Path | None, more: Row | None = None
+) -> None:
+    """Write a card's fields and `more`; draw its QR code on a terminal, or save the code to a new file."""
+    if svg is not None:
+        from scbroker.cli.files import new_file
+
+        code = qr_code(card.text.upper())
+        with new_file(svg) as file:
+            code.save(file, kind="svg", scale=4)
+    run.out.fields(
+        {
+            "name": card.name,
+            "userId": card.userId,
+            "fingerprint": card.fingerprint,
+            "serverUrl": card.serverUrl,
+            "card": card.text,
+            **(more or {}),
+        }
+    )
+    if run.out.on_terminal and not run.out.quiet:
+        qr_code(card.text.upper()).terminal(sys.stdout, compact=True)
+
+
+def qr_code(text: str) -> Any:
+    """Return the QR code of a text; upper case alone takes 5.5 bits a character."""
+    import segno
+
+    return segno.make_qr(text, error="m")
+
 
 contacts: typer.Typer = group("contacts", SHARING, "Keep a list of the people whom you share with.")
 _LONGEST_CARD = 4096

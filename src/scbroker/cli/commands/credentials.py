@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from scbroker import errors
-from scbroker.cli.command import ACCOUNT, Yes, command, group
+from scbroker.cli.command import ACCOUNT, Run, Yes, command, group
 from scbroker.cli.commands.account import parsed_user
+from scbroker.cli.files import new_file
+from scbroker.cli.names import PERSON
 from scbroker.cli.output import fields_of
-from scbroker.cli.paths import new_file
-from scbroker.cli.people import PERSON
-from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
     NewPassphraseFile,
     NewPasswordFile,
@@ -44,7 +43,7 @@ def keys(run: Run, person: Annotated[str | None, PERSON] = None) -> None:
     The fingerprint is that of the user, and the same for all keys: compare it with the person. Retired keys
     only verify and open what was written before.
     """
-    user = None if person is None else run.people.find(person)
+    user = None if person is None else run.people.find(person).who
     found = run.session.getPublicKeys(user).result()
     names = ("userId", "fingerprint", "keyType", "index", "active", "createdAt", "retiredAt")
     rows = [fields_of(each, *names) for each in found]

@@ -14,9 +14,8 @@ import typer
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import profiles, sentence, status_of
-from scbroker.cli.command import WATCHING, command
+from scbroker.cli.command import WATCHING, Run, command
 from scbroker.cli.output import Output
-from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -98,7 +97,14 @@ class _Doctor:
 
     def findings(self) -> Iterator[Finding]:
         yield found("profile", self._profile)
-        yield from self._of_the_device()
+        sessions, trust = None, None
+        if self.profile is not None:
+            sessions, trust = self.profile.session_folder, self.profile.trust_folder
+        yield found("trust store", lambda: str(profiles.marks(trust)))
+        finding = found("session store", lambda: profiles.sessions(sessions))
+        if finding.status and self.profile is None:  # --session-folder may help
+            finding = finding._replace(state="warning", status=0)
+        yield finding
         if not self.server:
             return
         # If one of the next checks fails, the later ones would as well.
@@ -125,21 +131,6 @@ class _Doctor:
             return f"{found.name} is for another broker, and not used for {given}"
         self.profile, self.server, self.api_key = found, found.server_url, found.api_key
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
-
-    def _of_the_device(self) -> Iterator[Finding]:
-        sessions, trust = None, None
-        if self.profile is not None:
-            sessions, trust = self.profile.session_folder, self.profile.trust_folder
-        yield found("trust store", lambda: str(profiles.marks(trust)))
-        yield found("session store", lambda: self._session_store(sessions))
-
-    def _session_store(self, folder: str | None) -> str:
-        try:
-            return profiles.sessions(folder)
-        except errors.SessionStoreError as error:
-            if self.profile is not None:
-                raise
-            raise DoubtfulError(sentence(error)) from None  # a warning: --session-folder may help
 
     def _provider(self, api_key: str) -> scbroker.ServerProvider:
         return scbroker.ServerProvider(

@@ -1,4 +1,4 @@
-"""Define the commands that read contents: into files, and to standard output."""
+"""Define the commands that read contents, into files and to standard output, and that delete and rename."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Checksum, command
-from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
-from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
-from scbroker.cli.output import Size, harmless
-from scbroker.cli.paths import Folder, translated
-from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, do_each, jobs_of
-from scbroker.desk.names import containers_of, is_damaged, name_of
-from scbroker.desk.paths import OWN, collision_key
-from scbroker.desk.people import counted
-from scbroker.desk.strangers import Strangers, is_own
+from scbroker.cli.command import CONTAINERS, Checksum, Run, Yes, command
+from scbroker.cli.files import STREAM, Folder, is_same_time, modified_of, time_of, translated
+from scbroker.cli.names import (
+    ContainerArgument,
+    ContainersArgument,
+    Everyone,
+    Recursive,
+    is_whole,
+    label_of,
+)
+from scbroker.cli.output import Row, Size, harmless
+from scbroker.cli.together import Together, do_each, tried
+from scbroker.desk.names import Container, check_free, containers_of, header_of, is_damaged, name_of
+from scbroker.desk.paths import OWN, collision_key, relative_path
+from scbroker.desk.people import Strangers, counted, is_own, some
 from scbroker.folders import make_folder
 from scbroker.spelling import without_invisible
 
@@ -96,24 +100,18 @@ def cat(run: Run, containers: ContainersArgument) -> None:
 
 def found_containers(
     run: Run, texts: list[str], *, recursive: bool, everyone: bool = False, newest: bool = False
-) -> list[scbroker.Container[Any]]:
+) -> list[Container]:
     """Return the containers that the arguments name, each once; `newest` as in `Names.ids_of`."""
     if recursive:
         return containers_below(run, texts, everyone=everyone)
     ids = list(dict.fromkeys(run.names.ids_of(texts, newest=newest)))
-    results = containers_of(run.session, ids)
-    containers: list[scbroker.Container[Any]] = []
-    for container_id, result in zip(ids, results, strict=True):
-        if isinstance(result, errors.BrokerError):
-            run.failed(str(container_id), result)
-        else:
-            containers.append(result)
-    return containers
+    results = zip(ids, containers_of(run.session, ids), strict=True)
+    return list(run.succeeded(dict(results)).values())
 
 
 def containers_below(
     run: Run, texts: Sequence[str], *, everyone: bool, known: Collection[uuid.UUID] = ()
-) -> list[scbroker.Container[Any]]:
+) -> list[Container]:
     """Return the containers below folders; without `everyone`, leave out strangers' and say how many."""
     found = {each.id: each for text in texts for each in run.names.below(text, known)}.values()
     if everyone:
@@ -123,13 +121,10 @@ def containers_below(
 
 
 def without(
-    run: Run,
-    found: Collection[scbroker.Container[Any]],
-    is_left_out: Callable[[scbroker.Container[Any]], bool],
-    why: str,
-) -> list[scbroker.Container[Any]]:
+    run: Run, found: Collection[Container], is_left_out: Callable[[Container], bool], why: str
+) -> list[Container]:
     """Return the containers without those to leave out, and say how many were left out."""
-    kept, left_out = list[scbroker.Container[Any]](), list[scbroker.Container[Any]]()
+    kept, left_out = list[Container](), list[Container]()
     for each in found:
         (left_out if is_left_out(each) else kept).append(each)
     if left_out:
@@ -143,7 +138,7 @@ def without(
 
 def save(
     run: Run,
-    found: list[scbroker.Container[Any]],
+    found: list[Container],
     output: str | None,
     *,
     recursive: bool,
@@ -168,12 +163,12 @@ def save(
 class _Item(NamedTuple):
     """A container and the path of the file for its content."""
 
-    container: scbroker.Container[Any]
+    container: Container
     path: PurePosixPath
 
-    @property
-    def name(self) -> str:
-        return label_of(self.container)
+
+def _name_of(item: _Item) -> str:
+    return label_of(item.container)
 
 
 class _Saving(NamedTuple):
@@ -190,29 +185,29 @@ class _Saving(NamedTuple):
     how: str
     """The command that messages suggest."""
 
-    def save(self, found: list[scbroker.Container[Any]]) -> None:
+    def save(self, found: list[Container]) -> None:
         """Save the contents, but for files that are there already."""
         items: list[_Item] = []
-        unchanged: list[Outcome] = []
+        unchanged: list[tuple[_Item, Row]] = []
         for item in self._with_own_paths(found):
             try:
                 if self._is_there(item):
-                    length = item.container.length or 0
-                    unchanged.append(self._outcome(item, length, "unchanged"))
+                    row = self._row(item, item.container.length or 0, "unchanged")
+                    unchanged.append((item, row))
                 else:
                     items.append(item)
             except errors.BrokerError as error:
-                self.run.failed(item.name, error)
-        what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
+                self.run.failed(_name_of(item), error)
+        what = f"{len(items)} contents" if len(items) > 1 else "".join(map(_name_of, items))
         size = sum(item.container.length or 0 for item in items)
 
-        def jobs(together: Together) -> Iterable[Job]:
-            batch, alone = partial(self._save_batch, together), partial(self._save, together)
-            return jobs_of(items, lambda item: item.container.length, _SMALL, batch, alone)
+        def work(together: Together) -> Iterable[tuple[_Item, Row | errors.BrokerError]]:
+            alone, batch = partial(self._save, together), partial(self._save_batch, together)
+            return together.each(items, alone, batch, lambda each: each.container.length, _SMALL)
 
-        do_each(self.run, what, size, jobs, _COLUMNS, unchanged)
+        do_each(self.run, what, size, _name_of, _COLUMNS, work, unchanged)
 
-    def _path_of(self, container: scbroker.Container[Any], strangers: Strangers) -> PurePosixPath:
+    def _path_of(self, container: Container, strangers: Strangers) -> PurePosixPath:
         """Return the path for a content. Raises `InvalidArgumentError` if the name is missing or unsafe."""
         if self.file is not None:
             return self.file
@@ -227,7 +222,7 @@ class _Saving(NamedTuple):
                 f"{error.message} `{self.how} {container.id} --output FILE` names the file."
             ) from None
 
-    def _with_own_paths(self, found: list[scbroker.Container[Any]]) -> Iterator[_Item]:
+    def _with_own_paths(self, found: list[Container]) -> Iterator[_Item]:
         """Yield the containers with their paths, each path once.
 
         Anybody can share a container with any name. So if several containers have the same path, or paths
@@ -242,7 +237,7 @@ class _Saving(NamedTuple):
 
         def refuse(item: _Item, why: str) -> None:
             how = f"`{self.how} {item.container.id} --output FILE` gets this one"
-            run.failed(item.name, errors.AlreadyExistsError(f"{why}: {how}."))
+            run.failed(_name_of(item), errors.AlreadyExistsError(f"{why}: {how}."))
 
         for container in found:
             try:
@@ -300,68 +295,57 @@ class _Saving(NamedTuple):
             f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
         )
 
-    def _save_batch(self, together: Together, items: Sequence[_Item]) -> list[Outcome]:
+    def _save_batch(
+        self, together: Together, items: Sequence[_Item]
+    ) -> list[Row | errors.BrokerError]:
         """Save small contents, which are read by one request."""
         ids = [item.container.id for item in items]
         results = together.wait(self.run.session.getContainers(ids, headers=False))
-        return [self._written(together, *each) for each in zip(items, results, strict=True)]
 
-    def _written(
-        self, together: Together, item: _Item, result: scbroker.Container[Any] | errors.BrokerError
-    ) -> Outcome:
-        if isinstance(result, errors.BrokerError):
-            return self._outcome(item, result)
-        if result.content is None:
-            return self._outcome(item, no_content(result))
-        try:
+        def write(item: _Item, result: Container | errors.BrokerError) -> Row:
+            if isinstance(result, errors.BrokerError):
+                raise result
+            if result.content is None:
+                raise no_content(result)
             self.folder.write(result.content, item.path, **self._options(item))
-        except errors.BrokerError as error:
-            return self._outcome(item, error)
-        together.progress(item.path, len(result.content))
-        return self._outcome(item, len(result.content))
+            together.progress(item.path, len(result.content))
+            return self._row(item, len(result.content))
 
-    def _save(self, together: Together, item: _Item) -> list[Outcome]:
+        return [tried(write, *each) for each in zip(items, results, strict=True)]
+
+    def _save(self, together: Together, item: _Item) -> Row:
         """Save a large content through a temporary file whose name lets the next run resume the download."""
         container, temporary = item.container, self.folder.path / f"{OWN}-{item.container.id.hex}"
         try:
-            progress = together.progress_of(item.path)
             saving = self.run.session.saveContainerContent(
-                container.id, temporary, progress=progress
+                container.id, temporary, progress=together.progress_of(item.path)
             )
             length = together.wait(saving)
             if length is None:
-                return [self._outcome(item, no_content(container))]
+                raise no_content(container)
             self.folder.place(temporary, item.path, **self._options(item))
-        except errors.BrokerError as error:
-            return [self._outcome(item, error)]
         finally:
             temporary.unlink(missing_ok=True)
-        return [self._outcome(item, length)]
+        return self._row(item, length)
 
     def _options(self, item: _Item) -> dict[str, Any]:
         """Return how to put a file into place: what replaces another one is synced first."""
         modified = modified_of(item.container)
         return {"replace": self.force, "modified": modified, "sync": self.force}
 
-    def _outcome(
-        self, item: _Item, result: int | errors.BrokerError, status: str = "saved"
-    ) -> Outcome:
-        """Return the outcome of saving a content; `result` is its number of bytes, or the error."""
-        if isinstance(result, errors.BrokerError):
-            return Outcome(item.name, result)
+    def _row(self, item: _Item, length: int, status: str = "saved") -> Row:
         row = {"name": name_of(item.container), "status": status, "id": item.container.id}
-        path = str(self.given_folder / item.path)
-        return Outcome(item.name, {**row, "length": Size(result), "path": path})
+        return {**row, "length": Size(length), "path": str(self.given_folder / item.path)}
 
 
-def has_content(run: Run, container: scbroker.Container[Any], file: BinaryIO) -> bool:
+def has_content(run: Run, container: Container, file: BinaryIO) -> bool:
     """Return whether a file has exactly the bytes of a content, which are read and verified."""
     with Together() as together:
         parts = pieces(run.session, container, together)
         return all(file.read(len(each)) == each for each in parts) and not file.read(1)
 
 
-def no_content(container: scbroker.Container[Any]) -> errors.BrokerError:
+def no_content(container: Container) -> errors.BrokerError:
     """Return the error for a container without a content that the user can read."""
     if not container.hasContent:
         return errors.NotFoundError("The container has no content.")
@@ -375,7 +359,7 @@ def hidden_content() -> errors.BrokerError:
     )
 
 
-def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
+def _write_out(run: Run, containers: list[Container]) -> None:
     """Write contents to standard output, in constant memory."""
     size = sum(container.length or 0 for container in containers)
     what = ", ".join(map(label_of, containers))
@@ -394,7 +378,7 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
 
 
 def pieces(
-    session: scbroker.ServerProvider, container: scbroker.Container[Any], together: Together
+    session: scbroker.ServerProvider, container: Container, together: Together
 ) -> Iterator[bytes]:
     """Yield a content in pieces; each is fetched while the one before is written."""
     reader = together.wait(session.openContainerContent(container.id))
@@ -427,3 +411,87 @@ def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
                 f"{name!r} is not plain text, and a terminal could act on it: use a pipe, or `scbroker get`."
             )
         yield text.encode()
+
+
+_DELETED: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
+
+
+@command(CONTAINERS)
+def rm(
+    run: Run,
+    containers: ContainersArgument,
+    recursive: Recursive = False,
+    everyone: Everyone = False,
+    yes: Yes = False,
+) -> None:
+    """Delete containers for all of their members.
+
+    This cannot be undone, and needs the permission Delete. `scbroker leave` gives up your own access only.
+
+    A container of yours to which somebody else has given its name is deleted by its whole id alone.
+    """
+    found = found_containers(run, containers, recursive=recursive, everyone=everyone)
+    own, given = run.people.own_id, found
+    found = []
+    for each in given:
+        is_named = each.createdBy != own or is_own(each, own)
+        if is_named or any(is_whole(text, each.id) for text in containers):
+            found.append(each)
+            continue
+        who = run.people.name_of(each.headerBy or each.createdBy)
+        refused = errors.InvalidArgumentError(
+            f"{who} has given this name: `scbroker rm {each.id}` deletes the container."
+        )
+        run.failed(label_of(each), refused)
+    if not found:
+        return
+    others = [run.people.others_of(each) for each in found]
+    people = {name for each in others for name in each or []}
+    also = f" for everybody, also for {some(sorted(people))}" if people else ""
+    if None in others:
+        also = " for everybody, also for members whom you cannot see"
+    what = some(repr(label_of(each)) for each in found)
+    run.confirm(f"Delete {what}{also}? It cannot be undone.", yes)
+
+    def work(together: Together) -> Iterable[tuple[Any, Row | errors.BrokerError]]:
+        def delete(container: Container) -> Row:
+            together.wait(run.session.deleteContainer(container.id))
+            together.progress(container.id, 1)
+            return {"name": name_of(container), "status": "deleted", "id": container.id}
+
+        return together.each(found, delete)
+
+    do_each(run, "Deleting", len(found), label_of, _DELETED, work, of_bytes=False)
+
+
+@command(CONTAINERS)
+def mv(
+    run: Run,
+    container: ContainerArgument,
+    name: Annotated[
+        str, typer.Argument(metavar="NEW-NAME", help="The new name, with / for folders.")
+    ],
+) -> None:
+    """Give a container another name.
+
+    All members see the new name. Nothing else in the header changes. This needs the permission Upload.
+    """
+    new = str(relative_path(name))
+    found = run.names.container(container)
+    version = rename(run, found, new)
+    row = {"id": found.id, "name": new, "version": version}
+    run.out.done(row, f"{label_of(found)!r} is {new!r} now.")
+
+
+def rename(run: Run, found: Container, new: str) -> int:
+    """Give a container a name that no other one of the user has, and return its new version."""
+    check_free(run.session, new, run.people.own_id, found.id)
+    header = header_of(found)
+    if header is None and found.hasHeader and not is_damaged(found):
+        raise errors.InvalidArgumentError(
+            f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
+            "program wrote it in a form without names."
+        )
+    renamed = {**(header or {}), "name": new}
+    changing = run.session.updateContainerHeader(found.id, renamed, ifVersion=found.version)
+    return changing.result().version

@@ -12,24 +12,28 @@ import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli import with_message
-from scbroker.cli.command import SHARING, Yes, command, group
-from scbroker.cli.completion import complete_group
-from scbroker.cli.output import ShortId
-from scbroker.cli.people import (
+from scbroker.cli.command import SHARING, Run, Yes, command, complete_group, group
+from scbroker.cli.names import (
     GROUP_HELP,
     PERSON,
     GroupArgument,
     Holder,
     OfferArgument,
     check_others,
-    named_and_id,
     naming,
     warn,
 )
-from scbroker.cli.run import Run
-from scbroker.desk.people import counted, dropped_text, joined, managers_after, place_of
-from scbroker.desk.rights import PLACES, ROLES, explained
+from scbroker.cli.output import ShortId
+from scbroker.desk.people import (
+    PLACES,
+    ROLES,
+    counted,
+    dropped_text,
+    explained,
+    joined,
+    managers_after,
+    place_of,
+)
 from scbroker.vocabulary import GroupRole, MemberRole
 
 groups: typer.Typer = group("groups", SHARING, "Share with teams: groups of people.")
@@ -135,7 +139,7 @@ def show(run: Run, group: GroupArgument) -> None:
 
     Compare the fingerprint with another member if you have to be sure that both of you mean the same group.
     """
-    found = run.people.find_any_group(group)
+    found = run.people.find_any_group(group).who
     if not isinstance(found, scbroker.Group):
         raise errors.NotFoundError(f"{found}: `scbroker groups ls` says why it cannot be read.")
     run.out.fields(_row(run, found))
@@ -148,7 +152,7 @@ def members(run: Run, group: GroupArgument) -> None:
     The managers have signed the list. An owner is a manager who can also change the managers and delete the
     group.
     """
-    found = run.people.find_any_group(group)
+    found = run.people.find_any_group(group).who
     rows: list[dict[str, Any]] = []
     for each in run.session.getGroupMembers(found).result():
         row = {
@@ -187,13 +191,12 @@ def add(
         with naming(added):
             changed = run.session.addGroupMembers(found, roles).result()
     except errors.BrokerError as error:
-        if error.outcome is not errors.WriteOutcome.Uncertain:
-            raise
-        raise with_message(
-            error,
-            f"{error.message} The people may already have the group's key: `scbroker groups renew --new-key` "
-            "replaces it.",
-        ) from None
+        if error.outcome is errors.WriteOutcome.Uncertain:
+            error.args = (
+                f"{error.message} The people may already have the group's key: `scbroker groups renew "
+                "--new-key` replaces it.",
+            )
+        raise
     text = f"The group {changed.name!r} {_offered(added, chosen)}"
     _say_changed(run, changed, added, text, role=chosen)
 
@@ -305,11 +308,10 @@ def rename(
             "Nothing is to be changed: pass a new name, or --description."
         )
     found = run.people.find_group_or_id(group)
-    called, id = named_and_id(found)
     if name is not None:
-        run.people.check_group_name(name, id)
-    changed = run.session.renameGroup(found, name, description).result()
-    text = f"The group {called!r} is {changed.name!r} now."
+        run.people.check_group_name(name, found.id)
+    changed = run.session.renameGroup(found.who, name, description).result()
+    text = f"The group {found.title!r} is {changed.name!r} now."
     if name is None:
         text = f"The description of the group {changed.name!r} is changed."
     run.out.done(_row(run, changed), text)
@@ -322,8 +324,7 @@ def accept(run: Run, group: OfferArgument) -> None:
     From then on `scbroker ls` lists the containers of the group, and you read and change them as your role
     allows.
     """
-    found = run.people.find_offer(group)
-    accepted = run.session.acceptGroup(found).result()
+    accepted = run.session.acceptGroup(run.people.find_offer(group).who).result()
     run.out.done(
         _row(run, accepted),
         f"You are a {accepted.role.name.lower()} of the group {accepted.name!r} now: `scbroker ls` lists its "
@@ -338,9 +339,8 @@ def decline(run: Run, group: OfferArgument) -> None:
     A manager can offer it again: `scbroker block` keeps a person from that.
     """
     found = run.people.find_offer(group)
-    run.session.declineGroup(found).result()
-    name, id = named_and_id(found)
-    run.out.done({"groupId": id, "name": name}, f"You have declined the group {name!r}.")
+    run.session.declineGroup(found.who).result()
+    _say_ended(run, found, f"You have declined the group {found.title!r}.")
 
 
 @command(name="leave", of=groups)
@@ -362,10 +362,9 @@ def leave(
     again. The next change by a manager gives the group a new key, which you do not get.
     """
     found = run.people.find_group_or_id(group)
-    name, id = named_and_id(found)
-    run.confirm(f"Leave the group {name!r}, and lose its containers?", yes)
-    run.session.leaveGroup(found, abandon=abandon).result()
-    run.out.done({"groupId": id, "name": name}, f"You are not in the group {name!r} any more.")
+    run.confirm(f"Leave the group {found.title!r}, and lose its containers?", yes)
+    run.session.leaveGroup(found.who, abandon=abandon).result()
+    _say_ended(run, found, f"You are not in the group {found.title!r} any more.")
 
 
 @command(name="renew", of=groups)
@@ -388,10 +387,8 @@ def renew(
     found = run.people.find_group(group)
     with _keys_shown(run) as progress:
         renewal = run.session.renewGroup(found, newKey=new_key, progress=progress).result()
-    row = {"groupId": found.id, "name": found.name, **_renewal_row(renewal)}
     verb = "has a new key" if renewal.renewed == 1 else "have new keys"
-    run.out.done(row, f"{counted(renewal.renewed, 'container')} {verb}.")
-    _report_failed(run, renewal)
+    _say_renewed(run, {"groupId": found.id, "name": found.name}, renewal, verb)
 
 
 @command(name="replace", of=groups)
@@ -426,11 +423,9 @@ def replace(
     )
     with _keys_shown(run) as progress:
         replacing = run.session.replaceGroup(old, new, progress=progress).result()
-    row = {"groupId": old.id, "newGroupId": new.id, **_renewal_row(replacing)}
-    done = counted(replacing.renewed, "container")
     verb = "is" if replacing.renewed == 1 else "are"
-    run.out.done(row, f"{done} {verb} shared with the group {new.name!r} instead.")
-    _report_failed(run, replacing)
+    end = f"{verb} shared with the group {new.name!r} instead"
+    _say_renewed(run, {"groupId": old.id, "newGroupId": new.id}, replacing, end)
 
 
 @command(name="rm", of=groups)
@@ -442,13 +437,16 @@ def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
     stops and names it instead. You must be an owner of the group.
     """
     found = run.people.find_group_or_id(group)
-    name, id = named_and_id(found)
     others = ""
-    if isinstance(found, scbroker.Group) and found.memberCount > 1:
-        others = f" for all of its {found.memberCount} members"
-    run.confirm(f"Delete the group {name!r}{others}? It cannot be undone.", yes)
-    run.session.deleteGroup(found).result()
-    run.out.done({"groupId": id, "name": name}, f"The group {name!r} is deleted.")
+    if found.is_group and found.who.memberCount > 1:
+        others = f" for all of its {found.who.memberCount} members"
+    run.confirm(f"Delete the group {found.title!r}{others}? It cannot be undone.", yes)
+    run.session.deleteGroup(found.who).result()
+    _say_ended(run, found, f"The group {found.title!r} is deleted.")
+
+
+def _say_ended(run: Run, group: Holder, text: str) -> None:
+    run.out.done({"groupId": group.id, "name": group.title}, text)
 
 
 @contextmanager
@@ -510,15 +508,14 @@ def _row(run: Run, each: scbroker.Group | errors.BrokerError) -> dict[str, Any]:
     }
 
 
-def _renewal_row(renewal: scbroker.GroupRenewal) -> dict[str, Any]:
+def _say_renewed(run: Run, row: dict[str, Any], renewal: scbroker.GroupRenewal, text: str) -> None:
+    """Write how many containers were changed, and the errors of the others."""
     failed = [
         {"id": each.containerId, "code": each.code, "error": each.message}
         for each in renewal.failed
     ]
-    return {"renewed": renewal.renewed, "failed": failed}
-
-
-def _report_failed(run: Run, renewal: scbroker.GroupRenewal) -> None:
+    row = {**row, "renewed": renewal.renewed, "failed": failed}
+    run.out.done(row, f"{counted(renewal.renewed, 'container')} {text}.")
     for each in renewal.failed:
         run.failed(str(each.containerId), each)
 

@@ -8,27 +8,27 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, command
-from scbroker.cli.completion import complete_container, complete_holder
-from scbroker.cli.names import ContainerArgument, OfType
+from scbroker.cli.command import CONTAINERS, Run, command, complete_container, complete_holder
+from scbroker.cli.names import ContainerArgument, OfType, tell_offers
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, fields_of, local
-from scbroker.cli.people import tell_offers
-from scbroker.cli.run import Run
-from scbroker.desk.names import LONGEST_NAME, all_containers, is_damaged, name_of
-from scbroker.desk.people import modifier_is_member
-from scbroker.desk.rights import in_words, living
-
-if TYPE_CHECKING:
-    Entry = scbroker.Container[Any] | errors.BrokerError
+from scbroker.desk.names import (
+    LONGEST_NAME,
+    Container,
+    Entry,
+    all_containers,
+    is_damaged,
+    name_of,
+    shortened,
+)
+from scbroker.desk.people import in_words, living, modifier_is_member
 
 _NAMED_MEMBERS: Final = 3
-_LONGEST_NAME: Final = 120
 _DEEPEST: Final = 32
 _COLUMNS: Final = {
     "name": "NAME",
@@ -134,7 +134,7 @@ def ls(
     named = frozenset(run.people.find_holder(each).id for each in holders or ())
     own = run.people.own_id
 
-    def is_wanted(each: scbroker.Container[Any]) -> bool:
+    def is_wanted(each: Container) -> bool:
         is_unshared = each.access is not None and len(each.access) == 1 and each.via is None
         return (
             (all or not each.isOwnDocument)
@@ -249,18 +249,14 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
     return row | names | {"permissions": own and in_words(own)}
 
 
-def _name(run: Run, each: scbroker.Container[Any]) -> str | None:
+def _name(run: Run, each: Container) -> str | None:
     name = name_of(each)
     if not run.out.on_terminal:
-        return name if name is None else _cut(name, LONGEST_NAME)
-    return f"({each.id.hex[:SHORT_ID]})" if name is None else _cut(name)
+        return name if name is None else shortened(name, LONGEST_NAME)
+    return f"({each.id.hex[:SHORT_ID]})" if name is None else shortened(name)
 
 
-def _cut(text: str, most: int = _LONGEST_NAME) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:
+def _members(run: Run, each: Container, *, all: bool) -> list[str] | None:
     """Return the names of the members, first the user's own and the group through which the user reads.
 
     A table has only the first few names, and omits this group, which has a column of its own.
@@ -292,7 +288,7 @@ def access_of(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[R
     ]
 
 
-def _details(run: Run, found: scbroker.Container[Any]) -> Row:
+def _details(run: Run, found: Container) -> Row:
     own = run.people.rights(found) or None
     is_member = modifier_is_member(run.session, found)
     row = {
@@ -327,8 +323,7 @@ def _author(
     """Return the name and the id of an author, and the group for which the author acted."""
     if user is None:
         return None
-    name = run.people.name_of(user)
-    known = name if name == str(user) else f"{name} ({user})"
+    known = run.people.named_with_id(user)
     if via is None:
         return known
     former = ", who is not a member any more" if is_member is False else ""
@@ -354,9 +349,9 @@ def _print_tree(run: Run, found: Iterable[Entry]) -> None:
         parts = name.split("/") if name.count("/") < _DEEPEST else [name]
         folder = root
         for part in parts[:-1]:
-            folder = folder.setdefault(f"{_cut(part)}/", {})
+            folder = folder.setdefault(f"{shortened(part)}/", {})
         size = "" if each.length is None else f"  {Size(each.length).shown()}"
-        folder[f"{_cut(parts[-1])}{size}  {each.id.hex[:SHORT_ID]}"] = {}
+        folder[f"{shortened(parts[-1])}{size}  {each.id.hex[:SHORT_ID]}"] = {}
     for line in _branches(root):
         run.out.line({}, line)
 

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
+from scbroker.cli.command import (
+    CONTAINERS,
+    Checksum,
+    Run,
+    Yes,
+    command,
+    complete_group,
+    complete_holder,
+)
 from scbroker.cli.commands.getting import has_content
-from scbroker.cli.completion import complete_group, complete_holder
-from scbroker.cli.files import STREAM, File, find, read_small
-from scbroker.cli.names import is_whole, label_of
-from scbroker.cli.output import Size
-from scbroker.cli.paths import translated
-from scbroker.cli.people import Holder, holder_of, warning_of
-from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, do_each, jobs_of
-from scbroker.desk.names import header_of, name_of
-from scbroker.desk.people import some
-from scbroker.desk.strangers import is_own
+from scbroker.cli.files import STREAM, File, find, read_small, translated
+from scbroker.cli.names import Holder, holder_of, is_whole, label_of, warn
+from scbroker.cli.output import Row, Size
+from scbroker.cli.together import Together, do_each, tried
+from scbroker.desk.names import Container, header_of, name_of
+from scbroker.desk.people import is_own, some
 from scbroker.folders import regular
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
@@ -113,29 +112,39 @@ def put(
     if into is not None and files == [STREAM]:
         name = "standard input"  # only for messages: the container keeps its name
     found = find(files, name, recursive=recursive, skipped=run.out.say, failed=run.failed)
+    unchanged: list[Step] = []
+    access = None
     if into is not None:
-        work = _into(run, found, into, yes)
+        steps = [_into(run, found, into, yes)]
     else:
         people = [_checked(run, each) for each in share or []]
         team = None if to is None else holder_of(run.people.find_group(to))
-        work = _planned(run, found, update=update, checksum=checksum, yes=yes)
-        work.type, work.access = type, _access(run, people, team)
-        _tell_who_lacks(run, work, people, team)
-    _transfer(run, work)
+        steps, unchanged = _planned(run, found, update=update, checksum=checksum, yes=yes)
+        access = _access(run, people, team)
+        _tell_who_lacks(run, [*unchanged, *steps], people, team)
+    sizes = [step.file.size for step in steps]
+    size = None if None in sizes else sum(each or 0 for each in sizes)
+    what = f"{len(steps)} files" if len(steps) > 1 else "".join(step.file.name for step in steps)
+
+    def work(together: Together) -> Iterable[tuple[Step, Row | errors.BrokerError]]:
+        sending = Sending(run.session, together, type, access)
+        return together.each(steps, sending.send, sending.create_batch, Step.size_if_new, _SMALL)
+
+    done = [(e, _row(e.file, "unchanged", e.container)) for e in unchanged if e.container]
+    do_each(run, what, size, lambda step: step.file.name, _COLUMNS, work, done)
 
 
-@dataclass(slots=True)
-class Work:
-    """The files to create, to update and to skip, with the type and access of new containers."""
+class Step(NamedTuple):
+    """A file to store: as a new version of a container, or in a new one."""
 
-    new: list[File] = field(default_factory=list)
-    updates: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
-    unchanged: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
-    type: str | None = None
-    access: list[scbroker.AccessLevel] | None = None
+    file: File
+    container: Container | None = None
+
+    def size_if_new(self) -> int | None:
+        return None if self.container else self.file.size
 
 
-def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
+def _into(run: Run, files: list[File], text: str, yes: bool) -> Step:
     """Plan a new version of the container that `--into` names."""
     if len(files) != 1:
         raise errors.InvalidArgumentError(
@@ -154,7 +163,7 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
         else:
             _confirm_readers(run, [container], yes)
     file = files[0]
-    return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
+    return Step(file._replace(name=name_of(container) or file.name), container)
 
 
 def _checked(run: Run, text: str) -> Holder:
@@ -164,8 +173,7 @@ def _checked(run: Run, text: str) -> Holder:
         return found
     if run.session.getLatestActiveSigningKey(found.who).result() is None:
         raise errors.NotFoundError(f"{text!r} is not a user of this broker: check --share.")
-    if isinstance(found.who, scbroker.Contact) and (warning := warning_of(found)) is not None:
-        run.out.say(warning)
+    warn(run, [found])
     return found
 
 
@@ -190,8 +198,10 @@ def _access(
     return [scbroker.AccessLevel(own, owner), *others.values()]
 
 
-def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: bool) -> Work:
-    """Sort the files into new, changed and unchanged, by the user's containers of the same names.
+def _planned(
+    run: Run, files: list[File], *, update: bool, checksum: bool, yes: bool
+) -> tuple[list[Step], list[Step]]:
+    """Return new and changed files, and unchanged ones, by the user's containers of the same names.
 
     Containers that other users created are left out. A member with Upload can give a container of the user
     the name of any file. So a file is unchanged only if the user wrote the container last, and an update of
@@ -199,7 +209,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
     """
     own = run.people.own_id
     stored = run.names.named({file.name for file in files})
-    work = Work()
+    steps, unchanged = list[Step](), list[Step]()
     for file in files:
         own_ones = [each for each in stored[file.name] if each.createdBy == own]
         named = [each for each in own_ones if is_own(each, own)]
@@ -211,7 +221,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
             and (_has_bytes(run, file, each) if checksum else file.is_in(each))
         )
         if (container := next(same, None)) is not None:
-            work.unchanged.append((file, container))
+            unchanged.append(Step(file, container))
         elif len(found) > 1 and update:
             run.failed(
                 file.name,
@@ -219,28 +229,26 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
                     f"{len(found)} of your containers have this name: choose one with --into and its id."
                 ),
             )
-        elif found:
-            work.updates.append((file, found[0]))
         else:
-            work.new.append(file)
-    changed = [file.name for file, _ in work.updates]
+            steps.append(Step(file, found[0] if found else None))
+    changed = [step.file.name for step in steps if step.container]
     if changed and not update:
         raise errors.AlreadyExistsError(
             f"Your containers named {some(map(repr, changed))} differ from the files: --update writes new "
             "versions, --name gives another name."
         )
-    _confirm_readers(run, [container for _, container in work.updates], yes)
-    return work
+    _confirm_readers(run, [step.container for step in steps if step.container], yes)
+    return steps, unchanged
 
 
-def _has_bytes(run: Run, file: File, container: scbroker.Container[Any]) -> bool:
+def _has_bytes(run: Run, file: File, container: Container) -> bool:
     if file.path is None or file.size != container.length:
         return False
     with translated(file.path), open(file.path, "rb", opener=regular) as opened:
         return has_content(run, container, opened)
 
 
-def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: bool) -> None:
+def _confirm_readers(run: Run, containers: list[Container], yes: bool) -> None:
     """If other people can read the containers, name them and ask whether to write."""
     if yes:
         return
@@ -254,11 +262,11 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
         run.confirm(f"Others can read {some(shared)}: write the new versions there?", yes)
 
 
-def _tell_who_lacks(run: Run, work: Work, people: list[Holder], team: Holder | None) -> None:
+def _tell_who_lacks(run: Run, steps: list[Step], people: list[Holder], team: Holder | None) -> None:
     """Warn that `--share` and `--to` do not change access to containers that exist already."""
     wanted = {each.id for each in (*people, *([team] if team else []))}
     options = "--share is" if team is None else "--share and --to are" if people else "--to is"
-    present = [container for _, container in (*work.unchanged, *work.updates)]
+    present = [step.container for step in steps if step.container]
     lacking = [
         container
         for container in present
@@ -271,101 +279,63 @@ def _tell_who_lacks(run: Run, work: Work, people: list[Holder], team: Holder | N
         )
 
 
-def _transfer(run: Run, work: Work) -> None:
-    sent = [*work.new, *(file for file, _ in work.updates)]
-    sizes = [file.size for file in sent]
-    size = None if None in sizes else sum(each or 0 for each in sizes)
-    what = f"{len(sent)} files" if len(sent) > 1 else "".join(file.name for file in sent)
-
-    def jobs(together: Together) -> Iterable[Job]:
-        return Sending(run.session, work, together).jobs()
-
-    unchanged = [_outcome(file, "unchanged", container) for file, container in work.unchanged]
-    do_each(run, what, size, jobs, _COLUMNS, unchanged)
+def _row(file: File, status: str, stored: scbroker.Metadata) -> Row:
+    row = {"name": file.name, "status": status, "id": stored.id, "version": stored.version}
+    return {**row, "length": Size(stored.length or 0)}
 
 
-def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerError) -> Outcome:
-    if isinstance(result, errors.BrokerError):
-        return Outcome(file.name, result)
-    length = result.length or 0
-    row = {"name": file.name, "status": status, "id": result.id, "version": result.version}
-    return Outcome(file.name, {**row, "length": Size(length)})
+class Sending(NamedTuple):
+    """Sends files; new containers get the type and the access."""
 
+    session: scbroker.ServerProvider
+    together: Together
+    type: str | None = None
+    access: list[scbroker.AccessLevel] | None = None
 
-class Sending:
-    """The transfer of the files of a command."""
-
-    def __init__(self, session: scbroker.ServerProvider, work: Work, together: Together) -> None:
-        self._session, self._work, self._together = session, work, together
-
-    def jobs(self) -> Iterable[Job]:
-        """Return the jobs that send everything: batches of small files, and the others one by one."""
-        new = jobs_of(
-            self._work.new, lambda file: file.size, _SMALL, self._create_batch, self._create
-        )
-        return itertools.chain(new, (partial(self._update, *each) for each in self._work.updates))
-
-    def _create_batch(self, files: Sequence[File]) -> list[Outcome]:
+    def create_batch(self, steps: Sequence[Step]) -> list[Row | errors.BrokerError]:
+        """Create containers of small files by one request."""
         try:
             new = [
                 scbroker.NewContainer(
                     # Read in this thread: given a path, the library would use a thread of its pool.
                     read_small(file.path, _SMALL) if file.path else b"",
                     file.header(),
-                    self._work.access,
-                    self._work.type,
+                    self.access,
+                    self.type,
                 )
-                for file in files
+                for file, _ in steps
             ]
-            results = self._together.wait(self._session.createContainers(new))
+            made = self.together.wait(self.session.createContainers(new))
         except errors.InvalidArgumentError:  # one may be invalid: send each alone
-            return [outcome for file in files for outcome in self._create(file)]
-        for file in files:
-            self._together.progress(file.name, file.size or 0)
-        return [_outcome(file, "stored", each) for file, each in zip(files, results, strict=True)]
+            return [tried(self.send, each) for each in steps]
+        for file, _ in steps:
+            self.together.progress(file.name, file.size or 0)
+        return [_row(file, "stored", each) for (file, _), each in zip(steps, made, strict=True)]
 
-    def _create(self, file: File) -> list[Outcome]:
-        def create() -> scbroker.Metadata:
-            return self._together.wait(
-                self._session.createContainer(
-                    self._content(file), file.header(), self._work.access, self._work.type,
-                    progress=self._together.progress_of(file.name),
-                )
-            )  # fmt: skip
-
-        return [_tried(file, "stored", create)]
-
-    def _update(self, file: File, container: scbroker.Container[Any]) -> list[Outcome]:
-        """Write a new version: content, then header.
+    def send(self, step: Step) -> Row:
+        """Create a container, or write a new version: content, then header.
 
         After a crash in between, the old time in the header makes the next `put --update` write both again.
         """
-
-        def update() -> scbroker.Metadata:
-            written: scbroker.Metadata = self._together.wait(
-                self._session.updateContainerContent(
-                    container.id, self._content(file), ifVersion=container.version,
-                    progress=self._together.progress_of(file.name),
-                )
-            )  # fmt: skip
-            if name_of(container) is None:  # leave a header that another program wrote
-                return written
-            header = file.header(header_of(container))
-            return self._together.wait(
-                self._session.updateContainerHeader(container.id, header, ifVersion=written.version)
+        (file, container), wait = step, self.together.wait
+        content = standard_input(self.together) if file.path is None else file.path
+        progress = self.together.progress_of(file.name)
+        if container is None:
+            creating = self.session.createContainer(
+                content, file.header(), self.access, self.type, progress=progress
             )
-
-        return [_tried(file, "updated", update)]
-
-    def _content(self, file: File) -> Path | Iterator[bytes]:
-        return standard_input(self._together) if file.path is None else file.path
-
-
-def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Outcome:
-    try:
-        return _outcome(file, status, work())
-    except errors.BrokerError as error:
-        return _outcome(file, status, error)
+            return _row(file, "stored", wait(creating))
+        updating = self.session.updateContainerContent(
+            container.id, content, ifVersion=container.version, progress=progress
+        )
+        written = wait(updating)
+        if name_of(container) is not None:  # leave a header that another program wrote
+            header = file.header(header_of(container))
+            updating = self.session.updateContainerHeader(
+                container.id, header, ifVersion=written.version
+            )
+            written = wait(updating)
+        return _row(file, "updated", written)
 
 
 def standard_input(together: Together) -> Iterator[bytes]:

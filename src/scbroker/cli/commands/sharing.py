@@ -1,6 +1,7 @@
-"""Define the commands that give, take and refuse access to containers."""
+"""Define the commands that give, take and refuse access to containers, and those of links."""
 
-import datetime as dt
+import os
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -9,17 +10,49 @@ import typer
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
-from scbroker.cli import dates
-from scbroker.cli.command import SHARING, Yes, command
-from scbroker.cli.commands.getting import containers_below, without
-from scbroker.cli.completion import complete_holder
-from scbroker.cli.dates import Until
-from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
-from scbroker.cli.people import Holder, PersonArgument, check_others, holder_of, named_in, warn
-from scbroker.cli.run import Run
-from scbroker.desk import rights
-from scbroker.desk.people import capital, counted, joined, some
-from scbroker.desk.strangers import is_renamed
+from scbroker.cli.command import SHARING, Run, Yes, command, complete_container, complete_holder
+from scbroker.cli.commands.contacts import qr_code
+from scbroker.cli.commands.getting import (
+    Force,
+    OutputOption,
+    containers_below,
+    found_containers,
+    save,
+    without,
+)
+from scbroker.cli.names import (
+    CONTAINER,
+    LINK_MARK,
+    AnyContainers,
+    ContainerArgument,
+    ContainersArgument,
+    Everyone,
+    Holder,
+    PersonArgument,
+    Recursive,
+    check_others,
+    label_of,
+    use_names,
+    warn,
+)
+from scbroker.cli.output import Size, Until, end_of, fields_of, in_zone, until_text
+from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
+from scbroker.cli.together import tried
+from scbroker.desk.names import Container, name_of
+from scbroker.desk.people import (
+    MEANINGS,
+    READ,
+    WORDS,
+    WRITE,
+    capital,
+    counted,
+    explained,
+    in_words,
+    is_renamed,
+    joined,
+    listed,
+    some,
+)
 from scbroker.vocabulary import ContainerAccessLevel
 
 PeopleArgument = Annotated[
@@ -37,8 +70,8 @@ _NAMES: Final = ", ".join(each.name or "" for each in ContainerAccessLevel)
 Can = Annotated[
     str | None,
     typer.Option(
-        metavar="|".join([*rights.WORDS, "RIGHT,..."]),
-        help=f"What the people can do. {rights.explained(rights.MEANINGS)} Or the exact permissions: one or "
+        metavar="|".join([*WORDS, "RIGHT,..."]),
+        help=f"What the people can do. {explained(MEANINGS)} Or the exact permissions: one or "
         f"more of {_NAMES}. By default read.",
     ),
 ]
@@ -79,27 +112,60 @@ def share(
     may keep a copy.
     """
     permissions = permissions_of(can)
-    end = None if until is None else dates.end_of(until)
+    end = None if until is None else end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     check_others(run, members, "You have access already: name another person.")
     ids = ids_of(run, texts, recursive, everyone, members, gives=True)
-    given = rights.READ if permissions is None else permissions
+    given = READ if permissions is None else permissions
     found = _readable(run, ids)
-    # Without --can, nobody loses permissions.
-    for container_id, present in found.items() if permissions is None else ():
-        for each in members:
-            level = _levels(present).get(each.id)
-            if level is not None and level.permissions & ~rights.READ:
+    listed = set[uuid.UUID]()
+    for container_id, present in found.items():
+        levels = _levels(present)
+        listed |= levels.keys()
+        for each in members if permissions is None else ():  # nobody loses permissions then
+            level = levels.get(each.id)
+            if level is not None and level.permissions & ~READ:
                 raise errors.InvalidArgumentError(
                     f"{capital(each.name)} has more permissions on {ids[container_id]!r} than to read it "
-                    f"({rights.in_words(level.permissions)}): pass --can with the ones to have from now on."
+                    f"({in_words(level.permissions)}): pass --can with the ones to have from now on."
                 )
     for each in members:
-        _warn(run, each, found)
-    levels = [scbroker.AccessLevel(each.who, given, end) for each in members]
-    results = run.session.grantAccess(list(found), levels).result() if found else []
-    done = _succeeded(run, ids, members, dict(zip(found, results, strict=True)))
-    _say_shared(run, [ids[each] for each in done], done, members, given, end)
+        if each.id in listed:
+            continue
+        if not isinstance(each.who, scbroker.Group):
+            warn(run, [each])
+        elif not each.who.isManager:
+            run.out.say(
+                f"{capital(each.name)} has {counted(each.who.memberCount, 'member')}, and its managers "
+                "can add others: `scbroker groups members` lists them."
+            )
+    granted = [scbroker.AccessLevel(each.who, given, end) for each in members]
+    results = run.session.grantAccess(list(found), granted).result() if found else []
+    for result in results:
+        use_names(result, members)
+    done = list(run.succeeded(dict(zip(found, results, strict=True)), ids.__getitem__))
+    if not done:
+        return
+    access = [
+        {
+            "userId": each.id,
+            "name": f"group {each.title}" if each.is_group else each.name,
+            "isGroup": each.is_group,
+            "permissions": given,
+            "expiresAt": end,
+        }
+        for each in members
+    ]
+    names, ends = some(repr(ids[each]) for each in done), until_text(end)
+    run.out.done(
+        {"containerIds": done, "access": access},
+        f"{_has(members, 'access')} to {names}{ends}: {in_words(given)}.",
+    )
+    if any(each.is_group for each in members) and not given & WRITE:
+        run.out.say(
+            "All members of the group can read, and none can change anything: with --can write, its writers "
+            "can; with --can owner, the members' roles alone decide."
+        )
 
 
 @command(SHARING)
@@ -124,14 +190,12 @@ def revoke(
     found = _readable(run, ids)
     users = [each.id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
-    by_id = dict(zip(found, results, strict=True))
-    done = [
-        each
-        for each in _succeeded(run, ids, members, by_id)
-        if getattr(by_id[each], "version", 0) > found[each].version
-    ]
+    for result in results:
+        use_names(result, members)
+    changed = run.succeeded(dict(zip(found, results, strict=True)), ids.__getitem__)
+    done = [id for id, each in changed.items() if each.version > found[id].version]
     names = joined([each.name for each in members])
-    if found and not done and not any(isinstance(each, errors.BrokerError) for each in results):
+    if found and not done and len(changed) == len(found):
         hint = _still_reached(run, members, list(found.values()))
         raise errors.NotFoundError(
             f"{_has(members, 'no access')} to {some(map(repr, ids.values()))}.{hint}"
@@ -145,9 +209,7 @@ def revoke(
         )
 
 
-def _still_reached(
-    run: Run, members: Sequence[Holder], containers: "Sequence[scbroker.Container[Any]]"
-) -> str:
+def _still_reached(run: Run, members: Sequence[Holder], containers: "Sequence[Container]") -> str:
     """Return a sentence for each group through which these people still have access; "" for none."""
     people = {each.id: each.name for each in members if not each.is_group}
     taken = {each.id for each in members}
@@ -189,15 +251,10 @@ def leave(
     """
     ids = ids_of(run, containers, recursive, everyone)
     run.confirm(f"Give up your access to {some(map(repr, ids.values()))}?", yes)
-    left = []
-    for container_id, name in ids.items():
-        try:
-            run.session.leaveContainer(container_id, abandon=abandon).result()
-        except errors.BrokerError as error:
-            run.failed(name, error)
-        else:
-            left.append(container_id)
-    if left:
+    leaving = {
+        each: tried(run.session.leaveContainer(each, abandon=abandon).result) for each in ids
+    }
+    if left := list(run.succeeded(leaving, ids.__getitem__)):
         text = f"You have no access to {some(repr(ids[each]) for each in left)} any more."
         run.out.done({"containerIds": left}, text)
 
@@ -209,10 +266,9 @@ def block(run: Run, person: PersonArgument) -> None:
     You keep the access that the person has given you already: `scbroker leave` gives it up. The broker
     enforces the block. The person can notice it, and could register as another user.
     """
-    who = run.people.find(person)
-    blocked = holder_of(who)
+    blocked = run.people.find(person)
     check_others(run, [blocked], "Name another person.")
-    run.session.blockUser(who).result()
+    run.session.blockUser(blocked.who).result()
     run.out.done(
         {"userId": blocked.id, "name": blocked.name},
         f"{blocked.name} cannot share containers with you any more. What you have access to stays.",
@@ -222,9 +278,8 @@ def block(run: Run, person: PersonArgument) -> None:
 @command(SHARING)
 def unblock(run: Run, person: PersonArgument) -> None:
     """Let a person share containers with you again."""
-    who = run.people.find(person)
-    found = holder_of(who)
-    run.session.unblockUser(who).result()
+    found = run.people.find(person)
+    run.session.unblockUser(found.who).result()
     run.out.done(
         {"userId": found.id, "name": found.name},
         f"{found.name} can share containers with you again.",
@@ -282,82 +337,14 @@ def _named(
     return texts, list({each.id: each for each in found}.values())
 
 
-def _readable(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
+def _readable(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, Container]:
     """Return the metadata of the containers that can be read; report the others."""
-    found = {}
     results = run.session.getContainers(list(ids), content=False, headers=False).result()
-    for container_id, result in zip(ids, results, strict=True):
-        if isinstance(result, errors.BrokerError):
-            run.failed(ids[container_id], result)
-        else:
-            found[container_id] = result
-    return found
+    return run.succeeded(dict(zip(ids, results, strict=True)), ids.__getitem__)
 
 
-def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.AccessLevel"]:
+def _levels(container: Container) -> dict[uuid.UUID, "scbroker.AccessLevel"]:
     return {each.userId: each for each in container.access or ()}
-
-
-def _warn(run: Run, person: Holder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]) -> None:
-    """Say how to verify a person, or who is in a group, unless they have access to a container already."""
-    if any(person.id in _levels(each) for each in found.values()):
-        return
-    if isinstance(person.who, scbroker.Group):
-        if not person.who.isManager:
-            run.out.say(
-                f"{capital(person.name)} has {counted(person.who.memberCount, 'member')}, and its managers "
-                "can add others: `scbroker groups members` lists them."
-            )
-        return
-    warn(run, [person])
-
-
-def _succeeded(
-    run: Run,
-    ids: Mapping[uuid.UUID, str],
-    members: Sequence[Holder],
-    results: Mapping[uuid.UUID, object],
-) -> list[uuid.UUID]:
-    """Return the ids of the containers that were changed; report the others."""
-    done = []
-    for container_id, result in results.items():
-        if isinstance(result, errors.BrokerError):
-            run.failed(ids[container_id], named_in(result, members))
-        else:
-            done.append(container_id)
-    return done
-
-
-def _say_shared(
-    run: Run,
-    names: Sequence[str],
-    done: Sequence[uuid.UUID],
-    members: Sequence[Holder],
-    permissions: ContainerAccessLevel,
-    end: dt.datetime | None,
-) -> None:
-    if not done:
-        return
-    access = [
-        {
-            "userId": each.id,
-            "name": each.label,
-            "isGroup": each.is_group,
-            "permissions": permissions,
-            "expiresAt": end,
-        }
-        for each in members
-    ]
-    until = "" if end is None else f" until {dates.local(end)}"
-    run.out.done(
-        {"containerIds": done, "access": access},
-        f"{_has(members, 'access')} to {some(map(repr, names))}{until}: {rights.in_words(permissions)}.",
-    )
-    if any(each.is_group for each in members) and not permissions & rights.WRITE:
-        run.out.say(
-            "All members of the group can read, and none can change anything: with --can write, its writers "
-            "can; with --can owner, the members' roles alone decide."
-        )
 
 
 def _has(members: Sequence[Holder], what: str) -> str:
@@ -372,19 +359,210 @@ def permissions_of(can: str | None) -> ContainerAccessLevel | None:
     """
     if can is None:
         return None
-    if can.lower() in rights.WORDS:
-        return rights.WORDS[can.lower()]
+    if can.lower() in WORDS:
+        return WORDS[can.lower()]
     found = ContainerAccessLevel(0)
     for each in can.split(","):
         right = _RIGHTS.get(each.strip().lower())
         if right is None:
             raise errors.InvalidArgumentError(
-                f"--can cannot be {each.strip()!r}: pass one of {', '.join(rights.WORDS)}, or some of "
+                f"--can cannot be {each.strip()!r}: pass one of {', '.join(WORDS)}, or some of "
                 f"{_NAMES}."
             )
         found |= right
     if missing := found.missing():
         raise errors.InvalidArgumentError(
-            f"--can {can} also needs {rights.listed(missing)}: pass all of them."
+            f"--can {can} also needs {listed(missing)}: pass all of them."
         )
     return found
+
+
+_OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
+_COLUMNS = {
+    "name": "NAME",
+    "containers": "CONTAINERS",
+    "expiresAt": "UNTIL",
+    "expired": "EXPIRED",
+    "hasPassword": "PASSWORD",
+    "userId": "USER",
+}
+
+
+Qr = Annotated[bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")]
+_NAMED = "The name of a link, or the id of its user."
+
+
+@command(SHARING)
+def link(
+    run: Run,
+    containers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CONTAINER", help=CONTAINER, autocompletion=complete_container),
+    ] = None,
+    until: Until = None,
+    recursive: Recursive = False,
+    everyone: Everyone = False,
+    password: Annotated[
+        bool,
+        typer.Option("--password", help="Ask for a password, which is needed to open the link."),
+    ] = False,
+    password_file: LinkPasswordFile = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A name for your own list of links, which others do not see."
+        ),
+    ] = None,
+    qr: Qr = False,
+    show: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Print a link again, to send it once more. {_NAMED}"),
+    ] = None,
+    revoke: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"End a link, also for people who have it already; they may have kept copies. {_NAMED}",
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Make a link for people without an account.
+
+    Without a container, the command lists your links; with --show or --revoke, it shows or ends one. Revoke
+    expired links too: this removes the users of the links from the containers.
+
+    Anybody who has the link, and its password if it has one, can read the containers until the end: send the
+    password another way than the link. The link contains the API key of the profile.
+
+    `scbroker open` opens a link, and so does a Python program; a browser does not. Only the link goes to
+    standard output. SCBROKER_LINK_PASSWORD gives a password without a terminal.
+    """
+    if qr and not run.out.on_terminal:
+        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json.")
+    if sum(map(bool, (containers, show, revoke))) > 1:
+        raise errors.InvalidArgumentError(
+            "CONTAINER, --show and --revoke exclude each other: pass one of them."
+        )
+    if show:
+        found = _find(run, show)
+        _write(run, found, _names(run, [found]), qr=qr)
+    elif revoke:
+        found = _find(run, revoke)
+        called = str(found.userId) if found.name is None else repr(found.name)
+        run.confirm(f"Revoke the link {called}?", yes)
+        run.session.revokeLink(found).result()
+        row = {"userId": found.userId, "name": found.name}
+        run.out.done(row, f"The link {called} opens nothing any more.")
+    elif containers and until:
+        end = end_of(until)
+        ids = ids_of(run, containers, recursive, everyone, gives=True)
+        needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
+        chosen = secret("link password", password_file, new=True) if needs_password else None
+        try:
+            making = run.session.createLink(list(ids), expiresAt=end, password=chosen, name=name)
+            made = making.result()
+        except errors.BrokerError as error:
+            if (label := ids.get(error.containerId or uuid.UUID(int=0))) is None:
+                raise
+            raise type(error)(f"{label}: {error.message}") from None
+        _write(run, made, ids, qr=qr)
+        who = "this link and its password" if made.hasPassword else "this link"
+        run.out.say(f"Anybody with {who} can read until {in_zone(end)}.")
+    elif containers or until:
+        raise errors.InvalidArgumentError(
+            "A link needs containers and an end: pass CONTAINER and --until, such as 7d."
+        )
+    else:
+        links = run.session.getLinks().result()
+        names = _names(run, links)
+        run.out.rows([_row(each, names) for each in links], _COLUMNS)
+
+
+def _write(run: Run, link: "scbroker.Link", names: Mapping[uuid.UUID, str], *, qr: bool) -> None:
+    """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
+    run.out.line({"url": link.url, **_row(link, names)}, link.url)
+    if qr:
+        qr_code(link.url).terminal(sys.stdout, compact=True)
+
+
+def _names(run: Run, links: "Sequence[scbroker.Link]") -> dict[uuid.UUID, str]:
+    """Return, by id, the names of those containers of some links that can be read."""
+    ids = list({each: None for link in links for each in link.containerIds})
+    found = run.session.getContainers(ids, content=False).result() if ids else []
+    return {each.id: label_of(each) for each in found if isinstance(each, scbroker.Container)}
+
+
+def _find(run: Run, text: str) -> "scbroker.Link":
+    """Return the link with this user id, name or URL. Raises `InvalidArgumentError` for a name of several."""
+    links = run.session.getLinks().result()
+    found = [
+        each for each in links if text in (str(each.userId), each.userId.hex, each.name, each.url)
+    ]
+    if len(found) > 1:
+        ids = ", ".join(str(each.userId) for each in found)
+        raise errors.InvalidArgumentError(
+            f"{len(found)} links are named {text!r}: use the user id of one, {ids}."
+        )
+    if not found:
+        named = "like this" if LINK_MARK.search(text) else f"named {text!r}"
+        raise errors.NotFoundError(f"You have no link {named}: `scbroker link` lists your links.")
+    return found[0]
+
+
+@command(SHARING, "open")
+def open_link(
+    run: Run,
+    link: LinkArgument = None,
+    containers: AnyContainers = None,
+    output: OutputOption = None,
+    force: Force = False,
+    password_file: LinkPasswordFile = None,
+) -> None:
+    """List or save what a link opens.
+
+    This needs no account and no profile. Without --output, the command lists the containers; with it, several
+    contents are saved below a folder, under the names of their containers.
+
+    Other users of this machine can see the arguments of a command, and shells keep them. So leave LINK out
+    and type it when you are asked, or give it on standard input. If the link has a password,
+    SCBROKER_LINK_PASSWORD is used, or you are asked.
+    """
+    url = link_url(link)
+    try:
+        opening = scbroker.openLink(url)
+    except errors.CredentialsError:  # raised before anything is sent, for a link with a password
+        opening = scbroker.openLink(url, secret("link password", password_file))
+    run.use(opening.result())
+    found = _opened(run, containers)
+    if output is None:
+        rows = [
+            fields_of(each, "id", "type", "modifiedAt")
+            | {"name": name_of(each), "length": Size.of(each.length)}
+            for each in sorted(found, key=label_of)
+        ]
+        run.out.rows(rows, _OPENED)
+    else:
+        save(run, found, output, recursive=len(found) > 1, force=force, how="scbroker open LINK")
+
+
+def _opened(run: Run, texts: list[str] | None) -> "list[Container]":
+    """Return all containers that a link opens, or only the named ones."""
+    if texts:
+        return found_containers(run, texts, recursive=False)
+    found = []
+    for each in run.session.iterContainers():
+        if isinstance(each, errors.BrokerError):
+            run.failed(str(each.containerId), each)
+        else:
+            found.append(each)
+    return found
+
+
+def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any]:
+    """Return a link without its URL, which is a secret."""
+    fields = (
+        "name", "userId", "containerIds", "permissions", "expiresAt", "expired", "hasPassword", "createdAt",
+    )  # fmt: skip
+    containers = [names.get(each, str(each)) for each in link.containerIds]
+    return fields_of(link, *fields) | {"containers": containers}

@@ -11,7 +11,7 @@ import enum
 import itertools
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Final
@@ -147,44 +147,41 @@ def plan(
     return _Plan(remotes, failed, files, look, keep, exact, key).actions()
 
 
+@dataclass
 class _Plan:
-    def __init__(
-        self,
-        remotes: Mapping[uuid.UUID, Remote],
-        failed: Collection[uuid.UUID],
-        files: Files,
-        look: Look,
-        keep: bool,
-        exact: bool,
-        key: Key,
-    ) -> None:
-        self._key = key
-        self._remotes, self._failed, self._keep, self._exact = remotes, failed, keep, exact
-        self._files, self._look = files, look
-        self._seen = {path: look(path, stamps) for path, stamps in files.items()}
-        self._folders = {above for path in files for above in path.parents}
+    remotes: Mapping[uuid.UUID, Remote]
+    failed: Collection[uuid.UUID]
+    files: Files
+    look: Look
+    keep: bool
+    exact: bool
+    key: Key
+
+    def __post_init__(self) -> None:
+        self._seen = {path: self.look(path, stamps) for path, stamps in self.files.items()}
+        self._folders = {above for path in self.files for above in path.parents}
         self._first: list[Action] = []
         self._written: dict[uuid.UUID, list[tuple[PurePosixPath, Stamp]]] = defaultdict(list)
         self._edited: set[uuid.UUID] = set()
         """Containers whose file was changed here, and that have no newer version."""
 
     def actions(self) -> list[Action]:
-        for path, stamps in self._files.items():
+        for path, stamps in self.files.items():
             self._sort(path, stamps)
-        places = assign(self._remotes, self._holders(), self._reserved(), self._key)
-        files = {self._key(str(path)) for path in self._files}
-        in_the_way = files | {self._key(str(path)) for path in self._folders}
+        places = assign(self.remotes, self._holders(), self._reserved(), self.key)
+        files = {self.key(str(path)) for path in self.files}
+        in_the_way = files | {self.key(str(path)) for path in self._folders}
         moves, fetches = list[Action](), list[Action]()
         for id, target in self._targets(places).items():
-            remote = self._remotes[id]
+            remote = self.remotes[id]
             if not (found := self._written.get(id)):
                 rival = places[id] if places[id] != target else None
                 fetches.append(Fetch(target, remote, rival))
                 continue
             path, stamp = next((each for each in found if each[0] == target), found[0])
             self._first += [Remove(each, id, True) for each, _ in found if each != path]
-            above = {self._key(str(each)) for each in target.parents}
-            is_free = above.isdisjoint(files) and self._key(str(target)) not in in_the_way
+            above = {self.key(str(each)) for each in target.parents}
+            is_free = above.isdisjoint(files) and self.key(str(target)) not in in_the_way
             if path != target and is_free:
                 moves.append(Move(path, target, remote))
             elif path != target:  # its new place is taken: remove it, and download it again
@@ -197,20 +194,20 @@ class _Plan:
         """Assign a recorded path to its container, or plan to remove or forget it."""
         seen, newest = self._seen[path], stamps[-1]
         id = seen.container if isinstance(seen, Stamp) else newest.container
-        remote = self._remotes.get(id)
-        if id in self._failed:
+        remote = self.remotes.get(id)
+        if id in self.failed:
             return
         if seen is Other.Missing:
             self._first.append(Forget(path, id))
         elif isinstance(seen, Stamp) and remote is not None:
             self._written[id].append((path, seen))
-        elif isinstance(seen, Stamp) and not self._keep:
+        elif isinstance(seen, Stamp) and not self.keep:
             self._first.append(Remove(path, id))
         elif isinstance(seen, Stamp):
             self._first.append(Forget(path, id, "its container is gone"))
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
             self._first.append(Forget(path, id))  # never written; the file is somebody else's
-        elif remote and written[-1].is_of(remote) and not self._exact:
+        elif remote and written[-1].is_of(remote) and not self.exact:
             self._edited.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
@@ -219,7 +216,7 @@ class _Plan:
         """Return by container the recorded paths, also of missing files, but not those to give up."""
         left = {each.path for each in self._first if self._seen[each.path] is not Other.Missing}
         found: dict[uuid.UUID, set[PurePosixPath]] = defaultdict(set)
-        for path, stamps in self._files.items():
+        for path, stamps in self.files.items():
             for stamp in stamps if path not in left else ():
                 found[stamp.container].add(path)
         return found
@@ -227,8 +224,8 @@ class _Plan:
     def _reserved(self) -> list[PurePosixPath]:
         return [
             path
-            for path, stamps in self._files.items()
-            if any(stamp.container in self._failed for stamp in stamps)
+            for path, stamps in self.files.items()
+            if any(stamp.container in self.failed for stamp in stamps)
         ]
 
     def _targets(self, places: Mapping[uuid.UUID, PurePosixPath]) -> dict[uuid.UUID, PurePosixPath]:
@@ -242,11 +239,9 @@ class _Plan:
                 targets[id] = place
             else:
                 crowded.append(id)
-        taken = _Taken(self._key)
-        for place in places.values():
-            taken.add(place)
+        taken = _Taken(self.key, places.values())
         for id in crowded:
-            targets[id] = self._beside(places[id], self._remotes[id], taken)
+            targets[id] = self._beside(places[id], self.remotes[id], taken)
             taken.add(targets[id])
         return targets
 
@@ -274,9 +269,7 @@ class _Plan:
         """Return the position of the first part of a path that must be a folder and is a file to keep."""
         for position, above in enumerate(reversed(place.parents[:-1])):
             seen = self._seen_at(above)
-            if seen is Other.Foreign or (
-                isinstance(seen, Stamp) and seen.container in self._failed
-            ):
+            if seen is Other.Foreign or (isinstance(seen, Stamp) and seen.container in self.failed):
                 return position
         return None
 
@@ -289,15 +282,15 @@ class _Plan:
         if self._blocked(place) is not None:
             return False
         if isinstance(seen, Stamp):
-            return seen.container not in self._failed
+            return seen.container not in self.failed
         if seen is Other.Foreign:
             # Where the file system ignores case, this can be the container's own file under its old spelling.
-            keys = {self._key(str(path)) for path, _ in self._written.get(id, ())}
-            return place not in self._files and self._key(str(place)) in keys
+            keys = {self.key(str(path)) for path, _ in self._written.get(id, ())}
+            return place not in self.files and self.key(str(place)) in keys
         return seen is Other.Missing or place in self._folders
 
     def _seen_at(self, path: PurePosixPath) -> Stamp | Other:
-        return self._seen[path] if path in self._seen else self._look(path, ())
+        return self._seen[path] if path in self._seen else self.look(path, ())
 
 
 def assign(
@@ -315,10 +308,7 @@ def assign(
     def order(each: Remote) -> tuple[bool, bool, dt.datetime, uuid.UUID]:
         return each.path not in holders.get(each.id, ()), not each.is_own, each.created, each.id
 
-    taken = _Taken(key)
-    for path in reserved:
-        taken.add(path)
-    places = {}
+    taken, places = _Taken(key, reserved), {}
     for remote in sorted(remotes.values(), key=order):
         tags = _tags(remote.id)
         place = remote.path
@@ -332,10 +322,12 @@ def assign(
 class _Taken:
     """The paths that are in use."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, paths: Iterable[PurePosixPath]) -> None:
         self._key = key
         self._files: set[str] = set()
         self._folders: set[str] = set()
+        for path in paths:
+            self.add(path)
 
     def conflict(self, path: PurePosixPath) -> int | None:
         """Return the position of the first part that collides with a path in use; None if none does."""

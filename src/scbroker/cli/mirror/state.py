@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Meta
 
 from scbroker import errors
+from scbroker.cli.files import translated
 from scbroker.cli.mirror.plan import OWN_FOLDER, Stamp
-from scbroker.cli.paths import translated
 from scbroker.desk.paths import relative_path
 
 if sys.platform == "linux":

@@ -1,9 +1,9 @@
-"""Show groups with their members; make, accept, change, leave and delete groups."""
+"""Show contacts, the user's own card, and groups with their members; change them."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,9 +11,21 @@ from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.ui.context import in_text, named, people_of, provider_of, shortened, uuid_of
-from scbroker.cli.web.site import ask, done, fields, show
+from scbroker.cli.ui.session import (
+    in_text,
+    named,
+    of_user,
+    path_of,
+    people_of,
+    provider_of,
+    session_of,
+    uuid_of,
+)
+from scbroker.cli.web.site import ask, done, fields, qr_code, show
+from scbroker.desk.names import shortened
 from scbroker.desk.people import (
+    PLACES,
+    ROLES,
     People,
     capital,
     contact_in_text,
@@ -22,7 +34,6 @@ from scbroker.desk.people import (
     managers_after,
     place_of,
 )
-from scbroker.desk.rights import PLACES, ROLES
 from scbroker.vocabulary import GroupRole, MemberRole
 
 _LIST_SECONDS: Final = 10.0
@@ -284,10 +295,7 @@ def _path_of(group: scbroker.Group) -> str:
 
 def _member(members: list[scbroker.GroupMember], text: str) -> scbroker.GroupMember:
     wanted = uuid_of(text)
-    for each in members:
-        if each.userId == wanted:
-            return each
-    raise errors.NotFoundError(f"User {wanted} is not a member of the group.")
+    return of_user(members, wanted, f"User {wanted} is not a member of the group.")
 
 
 def _role(word: str) -> str:
@@ -306,8 +314,150 @@ def _dropped(group: scbroker.Group, people: People) -> str:
     return f" {text}" if text else ""
 
 
+async def _contacts(request: Request) -> Response:
+    card = await _own_card(request)
+    return show(
+        request,
+        "contacts.html",
+        contacts=await _book(request).list(),
+        card=card,
+        code=_code(card, "QR code of your contact card"),
+    )
+
+
+async def _show_contact(request: Request) -> Response:
+    contact = await _contact_of(request)
+    card = scbroker.ContactCard(contact.fingerprint, contact.serverUrl, contact.name)
+    code = _code(card, f"QR code of the contact card of {contact.name}")
+    return show(request, "contact.html", contact=contact, card=card, code=code)
+
+
+async def _add_contact(request: Request) -> Response:
+    if request.method == "GET":
+        return show(request, "new_contact.html")
+    provider = provider_of(request)
+    card = scbroker.ContactCard.parse(fields(request).get("card", ""))
+    if card.userId == await provider.getUserId():
+        raise errors.InvalidArgumentError(
+            "This is your own card: give it to others, and add theirs."
+        )
+    name = fields(request).get("name", "").strip() or None
+    contact = await scbroker.Contacts(provider).add(card, name)
+    return done(
+        request,
+        f"{contact_in_text(contact.name)} is in your contacts. Anybody can make a card with any name: "
+        "compare fingerprints now.",
+        f"/contacts/{contact.userId}/compare",
+    )
+
+
+async def _compare(request: Request) -> Response:
+    """Show both fingerprints, in the same order on both people's screens; a POST marks the contact verified.
+
+    The form sends the fingerprint that the view showed: the contact may have been replaced meanwhile.
+    """
+    contact = await _contact_of(request)
+    if request.method == "POST":
+        given = fields(request)
+        if given.get("compared") != "yes":
+            raise errors.InvalidArgumentError(
+                "Nothing was confirmed: compare all groups of digits with the person first."
+            )
+        book = _book(request)
+        found = await book.verify(contact.name, given.get("fingerprint", ""))
+        text = f"{contact_in_text(found.name)} is verified."
+        return done(request, text, _back(found, given.get("share", "")))
+    own = (await _own_card(request)).fingerprint
+    sides: list[dict[str, Any]] = [
+        {"name": name, "is_own": is_own, "rows": [groups[at : at + 4] for at in range(0, 16, 4)]}
+        for name, is_own, groups in (
+            ("You", True, own.split()),
+            (contact.name, False, contact.fingerprint.split()),
+        )
+    ]
+    share = request.query_params.get("share", "")
+    return show(
+        request,
+        "compare.html",
+        contact=contact,
+        called=contact_in_text(contact.name),
+        sides=sorted(sides, key=lambda each: each["rows"]),
+        share=share,
+        back=_back(contact, share),
+    )
+
+
+async def _different(request: Request) -> Response:
+    contact, share = await _contact_of(request), request.query_params.get("share", "")
+    back = _back(contact, share)
+    return show(request, "different.html", contact=contact, share=share, back=back)
+
+
+async def _rename_contact(request: Request) -> Response:
+    contact = await _contact_of(request)
+    if request.method == "POST":
+        book, name = _book(request), fields(request).get("name", "").strip()
+        new = await book.rename(contact.name, name)
+        text = f"The contact is named {new.name} now."
+        return done(request, text, f"/contacts/{new.userId}")
+    return ask(
+        request,
+        f"Rename {contact_in_text(contact.name)}?",
+        ["Only you see the names of your contacts. A verified contact stays verified."],
+        "Rename",
+        f"/contacts/{contact.userId}",
+        field=("name", "New name"),
+    )
+
+
+async def _remove_contact(request: Request) -> Response:
+    contact = await _contact_of(request)
+    called = contact_in_text(contact.name)
+    if request.method == "POST":
+        await _book(request).remove(contact.name)
+        return done(request, f"{called} is not in your contacts any more.", "/contacts")
+    return ask(
+        request,
+        f"Remove {called} from your contacts?",
+        [f"{called} keeps the access to your containers: revoke it at each container."],
+        "Remove this contact",
+        f"/contacts/{contact.userId}",
+        is_dangerous=True,
+    )
+
+
+def _book(request: Request) -> scbroker.Contacts:
+    return scbroker.Contacts(provider_of(request))
+
+
+async def _contact_of(request: Request) -> scbroker.Contact:
+    wanted = request.path_params["id"]
+    return of_user(await _book(request).list(), wanted, f"You have no contact {wanted}.")
+
+
+def _back(contact: scbroker.Contact, share: str) -> str:
+    """Return the path to open after a comparison: the contact, or the container to share."""
+    if not share:
+        return f"/contacts/{contact.userId}"
+    return path_of(uuid_of(share), f"/people?person={contact.userId}")
+
+
+async def _own_card(request: Request) -> scbroker.ContactCard:
+    return await session_of(request).do(lambda run: run.profile.card)
+
+
+def _code(card: scbroker.ContactCard, label: str) -> str:
+    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
+    return qr_code(card.text.upper(), label)
+
+
+_CONTACT: Final = "/contacts/{id:uuid}"
 _GROUP: Final = f"{_GROUPS}/{{id:uuid}}"
 _FORMS: Final = {
+    "/contacts/add": _add_contact,
+    f"{_CONTACT}/compare": _compare,
+    f"{_CONTACT}/rename": _rename_contact,
+    f"{_CONTACT}/remove": _remove_contact,
     f"{_GROUPS}/new": _make,
     f"{_GROUP}/accept": _accept,
     f"{_GROUP}/decline": _decline,
@@ -320,6 +470,9 @@ _FORMS: Final = {
     f"{_GROUP}/delete": _delete,
 }
 routes: Final = [
+    Route("/contacts", _contacts),
+    Route(_CONTACT, _show_contact),
+    Route(f"{_CONTACT}/different", _different),
     Route(_GROUPS, _list),
     Route(_GROUP, _show),
     *(Route(path, endpoint, methods=["GET", "POST"]) for path, endpoint in _FORMS.items()),

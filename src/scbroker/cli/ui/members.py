@@ -1,4 +1,4 @@
-"""Show who has access to a container; share it with contacts and groups, and revoke access."""
+"""Show and change who has access to a container: members, contacts, groups, and links with their QR codes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
-from scbroker.cli import dates
-from scbroker.cli.commands.marks import head_of
+from scbroker.cli.commands.checking import head_of
+from scbroker.cli.output import day_after, end_of, in_zone, until_text
 from scbroker.cli.ui.container import may
-from scbroker.cli.ui.context import (
+from scbroker.cli.ui.session import (
     Container,
     container_of,
     first_result,
     in_text,
     named,
+    of_user,
     path_of,
     people_of,
     provider_of,
@@ -27,9 +28,17 @@ from scbroker.cli.ui.context import (
     shown_name,
     uuid_of,
 )
-from scbroker.cli.web.site import ask, done, fields
-from scbroker.desk import rights
-from scbroker.desk.people import People, Somebody, capital, counted
+from scbroker.cli.web.site import ask, done, fields, qr_code, show
+from scbroker.desk.people import (
+    MEANINGS,
+    SHARE,
+    WORDS,
+    People,
+    Somebody,
+    capital,
+    counted,
+    in_words,
+)
 
 
 async def _show(request: Request) -> Response:
@@ -49,13 +58,11 @@ async def _show(request: Request) -> Response:
         contacts=sorted(people.contacts.values(), key=lambda each: each.name),
         groups=sorted(people.groups.values(), key=lambda each: each.name),
         unsettled=await provider.confirmAccess(container.id),
-        in_words=rights.in_words,
+        in_words=in_words,
         people=people,
         may=may(people, container),
-        words={
-            word: rights.MEANINGS[word] for word, each in rights.WORDS.items() if not each & ~own
-        },
-        tomorrow=dates.day_after(1),
+        words={word: MEANINGS[word] for word, each in WORDS.items() if not each & ~own},
+        tomorrow=day_after(1),
         chosen=request.query_params.get("person", ""),
     )
 
@@ -68,10 +75,10 @@ def _members(container: Container, people: People) -> list[dict[str, Any]] | Non
     found = [
         {
             "who": people.holder(each),
-            "rights": rights.in_words(each.permissions),
+            "rights": in_words(each.permissions),
             "ends": each.expiresAt,
             "has_ended": each.expiresAt is not None and each.expiresAt <= now,
-            "can_be_revoked": rights.SHARE in own
+            "can_be_revoked": SHARE in own
             and each.userId != people.own_id
             and not each.permissions & ~own,
         }
@@ -85,9 +92,9 @@ async def _share(request: Request) -> Response:
     given = fields(request) if request.method == "POST" else request.query_params
     who, ref = _chosen(people, given.get("person", ""))
     name, word, until = in_text(who), given.get("can", ""), given.get("until", "").strip()
-    if word not in rights.WORDS:
-        raise errors.InvalidArgumentError(f"Choose one of {', '.join(rights.WORDS)}.")
-    permissions, end = rights.WORDS[word], dates.end_of(until, "The end") if until else None
+    if word not in WORDS:
+        raise errors.InvalidArgumentError(f"Choose one of {', '.join(WORDS)}.")
+    permissions, end = WORDS[word], end_of(until, "The end") if until else None
     if request.method == "POST":
         if ref.fingerprint != given.get("fingerprint"):
             raise errors.InvalidArgumentError(
@@ -95,14 +102,14 @@ async def _share(request: Request) -> Response:
             )
         level = scbroker.AccessLevel(ref, permissions, end)
         await first_result(provider_of(request).grantAccess([id], level))
-        text = f"{capital(name)} has access{_until(end)}: {word}."
+        text = f"{capital(name)} has access{until_text(end)}: {word}."
         return done(request, text, path_of(id, "/people"))
     container = await container_of(request)
-    texts = [f"{capital(name)} can then {rights.MEANINGS[word]}{_until(end)}."]
+    texts = [f"{capital(name)} can then {MEANINGS[word]}{until_text(end)}."]
     if isinstance(ref, scbroker.Group):
         number = counted(ref.memberCount, "member")
         texts = [
-            f"{capital(name)} has {number}. Each can then {rights.MEANINGS[word]}{_until(end)}, as far as "
+            f"{capital(name)} has {number}. Each can then {MEANINGS[word]}{until_text(end)}, as far as "
             "their role in the group allows it."
         ]
         if not ref.isManager:
@@ -110,7 +117,7 @@ async def _share(request: Request) -> Response:
     now = next((each for each in container.access or () if each.userId == who.id), None)
     if now is not None:
         texts.append(
-            f"This replaces the present access: {rights.in_words(now.permissions)}{_until(now.expiresAt)}."
+            f"This replaces the present access: {in_words(now.permissions)}{until_text(now.expiresAt)}."
         )
         if now.permissions & ~permissions:
             texts.append(f"{capital(name)} loses permissions by this.")
@@ -182,13 +189,93 @@ def _chosen(people: People, text: str) -> tuple[Somebody, scbroker.Contact | scb
     return people.user(contact.userId), contact
 
 
-def _until(end: dt.datetime | None) -> str:
-    return "" if end is None else f" until {dates.local(end)}"
+_DAYS: Final = 7
+"""Days that a new link is valid if the person chooses no other end."""
+_NAMED: Final = 20
+"""The most containers that a link's view names."""
+
+
+async def _links(request: Request) -> Response:
+    return show(request, "links.html", links=await provider_of(request).getLinks())
+
+
+async def _show_link(request: Request) -> Response:
+    """Show a link. Its URL is a secret, which only this view has."""
+    link = await _link_of(request)
+    provider, ids = provider_of(request), link.containerIds[:_NAMED]
+    found = await provider.getContainers(ids, content=False)
+    names = {each.id: shown_name(each) for each in found if isinstance(each, scbroker.Container)}
+    return show(
+        request,
+        "link.html",
+        link=link,
+        containers=[(each, names.get(each)) for each in ids],
+        more=len(link.containerIds) - len(ids),
+        code=None if link.expired else qr_code(link.url, "QR code of the link"),
+    )
+
+
+async def _make_link(request: Request) -> Response:
+    """Make a link. The form is a POST, so that the password is in no URL."""
+    if request.method == "GET":
+        container, people = await container_of(request), await people_of(request)
+        return show_of(
+            request,
+            "new_link.html",
+            container,
+            links=[each for each in people.links.values() if container.id in each.containerIds],
+            may=may(people, container),
+            tomorrow=day_after(1),
+            proposed=day_after(_DAYS),
+        )
+    given = fields(request)
+    password = given.get("password", "")
+    if password != given.get("again", ""):
+        raise errors.InvalidArgumentError("The two passwords differ: enter the same one twice.")
+    end = end_of(given.get("until", ""), "The end")
+    link = await provider_of(request).createLink(
+        request.path_params["id"],
+        expiresAt=end,
+        password=password or None,
+        name=given.get("name", "").strip() or None,
+    )
+    who = "the link and its password" if link.hasPassword else "the link"
+    text = f"Anybody with {who} can read until {in_zone(end)}."
+    return done(request, text, f"/links/{link.userId}")
+
+
+async def _revoke_link(request: Request) -> Response:
+    link = await _link_of(request)
+    called = str(link.userId) if link.name is None else link.name
+    if request.method == "POST":
+        await provider_of(request).revokeLink(link)
+        return done(request, f"The link {called} opens nothing any more.", "/links")
+    return ask(
+        request,
+        f"Revoke the link {called}?",
+        [
+            "The link opens nothing any more, also for people who have it already.",
+            "They may have kept copies of what they read.",
+        ],
+        "Revoke this link",
+        f"/links/{link.userId}",
+        is_dangerous=True,
+    )
+
+
+async def _link_of(request: Request) -> scbroker.Link:
+    wanted = request.path_params["id"]
+    return of_user(await provider_of(request).getLinks(), wanted, f"You have no link {wanted}.")
 
 
 _PATH: Final = "/containers/{id:uuid}"
+_BOTH: Final = ["GET", "POST"]
 routes: Final = [
-    Route(f"{_PATH}/people", _show, methods=["GET", "POST"]),
-    Route(f"{_PATH}/share", _share, methods=["GET", "POST"]),
-    Route(f"{_PATH}/revoke", _revoke, methods=["GET", "POST"]),
+    Route(f"{_PATH}/people", _show, methods=_BOTH),
+    Route(f"{_PATH}/share", _share, methods=_BOTH),
+    Route(f"{_PATH}/revoke", _revoke, methods=_BOTH),
+    Route(f"{_PATH}/link", _make_link, methods=_BOTH),
+    Route("/links", _links),
+    Route("/links/{id:uuid}", _show_link),
+    Route("/links/{id:uuid}/revoke", _revoke_link, methods=_BOTH),
 ]

@@ -11,8 +11,8 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,11 +22,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import scbroker
 from scbroker import errors
 from scbroker.cli import profiles
+from scbroker.cli.command import Run
 from scbroker.cli.commands import account
+from scbroker.cli.names import label_of
 from scbroker.cli.output import Output
-from scbroker.cli.run import Run
 from scbroker.cli.web.access import STATE, refuse
-from scbroker.cli.web.site import ask, done, fault, fields, go, is_by_script, is_refresh, show
+from scbroker.cli.web.site import ask, done, fault, fields, go, is_by_script, is_refresh, show, tell
+from scbroker.desk.names import Container as Container
+from scbroker.desk.names import containers_of, is_damaged, shortened
+from scbroker.desk.people import People, Somebody, contact_in_text
 
 T = TypeVar("T")
 HOME: Final = "/containers"
@@ -42,8 +46,6 @@ _UNCHECKED: Final = (*_FREE, LOCK, LOG_OUT, STATE, UPLOAD)
 """Paths for which `Gate` does not check the broker: they need none, or the endpoint checks it (UPLOAD)."""
 _POLL_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10.0
-_FIELDS: Final = ("server", "user", "name")
-"""The fields without a secret of a form that was refused: the next form shows them."""
 _SERVER: Final = "SCBROKER_SERVER_URL"
 _API_KEY: Final = "SCBROKER_API_KEY"
 """The environment variables that `scbroker register` and `login` take as well."""
@@ -67,8 +69,6 @@ class Session:
         """Functions that drop what a module has read in this session."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
-        self.typed: dict[str, str] = {}
-        """Fields without a secret of a form to log in that was refused."""
         self.log_ends: dict[uuid.UUID | None, int] = {}
         """The id of the last event of each log when the history was last shown: the next view reads on."""
         self.topics: dict[uuid.UUID, str] = {}
@@ -125,18 +125,19 @@ class Session:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Resume the kept session, if there is one; lock the page when it is unused, and at the end."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(_POLL_SECONDS)
+                self.lock_if_unused()
+
         await asyncio.to_thread(self.resume)
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(watch())
         try:
             yield
         finally:
             watching.cancel()
             self.lock()
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_POLL_SECONDS)
-            self.lock_if_unused()
 
     def resume(self) -> None:
         """Open the kept session of the profile's user, if any; if that fails, `fault` has the reason.
@@ -156,9 +157,8 @@ class Session:
     def unlock(self, passphrase: str) -> None:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
         with self._opening() as run:
-            profile = run.profile
-            provider = _checked_provider(run, profile)
-            account.log_in(provider, profile.user_id, passphrase)
+            provider = _checked_provider(run, run.profile)
+            account.log_in(provider, run.profile.user_id, passphrase)
             run.use(provider)
 
     def log_in(self, server: str, api_key: str, user: str, name: str, passphrase: str) -> None:
@@ -195,7 +195,7 @@ class Session:
     def lock(self) -> None:
         """Drop the keys, and all that was read with them."""
         run, self._run = self._run, None
-        self.typed, self.log_ends, self.topics = {}, {}, {}
+        self.log_ends, self.topics = {}, {}
         for forget in self.at_lock:
             forget()
         if run is not None:
@@ -231,24 +231,17 @@ class Session:
             trust_folder=self._trust_folder,
         )
 
-    def _new_run(self) -> Run:
-        return Run(self._profile_name, Output(as_json=False, quiet=True))
-
     @contextlib.contextmanager
     def _opening(self) -> Iterator[Run]:
         """Yield a run whose provider the block logs in; open the session with it unless the block raises."""
-        run = self._new_run()
+        run = Run(self._profile_name, Output(as_json=False, quiet=True))
         try:
             yield run
-            self._open(run)
+            self.lock()
+            self._run, self._used, self.fault = run, time.monotonic(), ""
         except BaseException:
             run.__exit__()
             raise
-
-    def _open(self, run: Run) -> None:
-        self.lock()
-        self._run, self._used = run, time.monotonic()
-        self.fault = ""
 
 
 class Gate:
@@ -261,32 +254,27 @@ class Gate:
         self._app, self._session, self._root = app, session, root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, path = Request(scope), scope["path"].removeprefix(self._root)
-        to = await self._leads_to(path, is_person=not is_refresh(request))
+        session, request = self._session, Request(scope)
+        path, is_person = scope["path"].removeprefix(self._root), not is_refresh(request)
+        if is_person or path == STATE:
+            await session.lock_if_removed()
+        to = None
+        if path != STATE:
+            session.lock_if_unused()
+            if path in _FREE:
+                to = HOME if session.is_open else None
+            elif not session.is_open:
+                to = START
+            elif is_person:
+                session.use()
         if to is None:
             if path not in _UNCHECKED:
-                await self._session.check_broker()
+                await session.check_broker()
             await self._app(scope, receive, send)
         elif is_by_script(request):
             await refuse(403, "The page is locked: log in again.")(scope, receive, send)
         else:
             await go(request, to)(scope, receive, send)
-
-    async def _leads_to(self, path: str, *, is_person: bool) -> str | None:
-        """Return the path to redirect this one to (both below the root); None to admit the request."""
-        session = self._session
-        if is_person or path == STATE:
-            await session.lock_if_removed()
-        if path == STATE:
-            return None
-        session.lock_if_unused()
-        if path in _FREE:
-            return HOME if session.is_open else None
-        if not session.is_open:
-            return START
-        if is_person:
-            session.use()
-        return None
 
 
 def session_of(request: Request) -> Session:
@@ -329,15 +317,16 @@ async def _log_in(request: Request) -> Response:
     if request.method == "GET":
         return _form(request, "log_in.html")
     given = _given(request, "server", "api_key", "user", "name")
-    if not given["server"] and (server := _named_by(given["user"])):
-        session_of(request).typed["server"] = server
-        text = f"The card names the broker {server}. If it is yours, enter the secrets to log in there."
-        return done(request, text, LOG_IN, is_fault=True)
+    if not given["server"]:
+        with contextlib.suppress(errors.BrokerError):  # an id, which names no broker
+            server = scbroker.ContactCard.parse(given["user"]).serverUrl
+            text = f"The card names the broker {server}. If it is yours, enter the secrets to log in there."
+            return _form(request, "log_in.html", text, server=server)  # anybody can make a card
     passphrase = fields(request).get("passphrase", "")
     try:
         await asyncio.to_thread(session_of(request).log_in, **given, passphrase=passphrase)
     except errors.BrokerError as error:
-        return fault(request, error, LOG_IN)
+        return _form(request, "log_in.html", error.message)
     return done(request, "You are logged in on this device.", HOME, in_new_session=True)
 
 
@@ -349,11 +338,11 @@ async def _register(request: Request) -> Response:
     for name, value in secrets.items():
         if fields(request).get(f"{name}_again") != value:
             text = f"The {name} and its repetition differ: type both again."
-            return done(request, text, REGISTER, is_fault=True)
+            return _form(request, "register.html", text)
     try:
         await asyncio.to_thread(session_of(request).register, **given, **secrets)
     except errors.BrokerError as error:
-        return fault(request, error, REGISTER)
+        return _form(request, "register.html", error.message)
     text = (
         "You are registered. Keep password and passphrase safe: the broker's operator cannot reset them; "
         "a device that is logged in can."
@@ -374,33 +363,22 @@ async def _log_out(request: Request) -> Response:
     return done(request, "You are logged out on this device.", START, in_new_session=True)
 
 
-def _form(request: Request, template: str) -> Response:
-    session = session_of(request)
-    typed, session.typed = dict.fromkeys(_FIELDS, "") | session.typed, {}
-    typed["server"] = typed["server"] or os.environ.get(_SERVER, "")
+def _form(request: Request, template: str, refused: str = "", **typed: str) -> Response:
+    """Return a form; one that was `refused` has what was typed, but for the secrets."""
+    given = fields(request) if request.method == "POST" else {}
+    typed = {name: given.get(name, "").strip() for name in ("server", "user", "name")} | typed
+    if not typed["server"] or "@" in typed["server"]:  # a URL may have a password before the @
+        typed["server"] = os.environ.get(_SERVER, "")
+    if refused:
+        tell(request, refused)
     # A locked page shows these forms too: they must not contain the API key of the environment.
     return show(request, template, typed=typed, has_key=bool(os.environ.get(_API_KEY)))
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:
-    """Return a form's fields, with the environment's API key if none was typed.
-
-    Fields without a secret are remembered: after an error, the form shows them again.
-    """
+    """Return a form's fields, with the environment's API key if none was typed."""
     given = {name: fields(request).get(name, "").strip() for name in names}
-    typed = {name: given.get(name, "") for name in _FIELDS}
-    if "@" in given["server"]:  # a URL may have a password before the @
-        typed["server"] = ""
-    session_of(request).typed = typed
     return given | {"api_key": given["api_key"] or os.environ.get(_API_KEY, "")}
-
-
-def _named_by(user: str) -> str:
-    """Return the broker's address that a contact card names; "" for an id. A card may come from anybody."""
-    try:
-        return scbroker.ContactCard.parse(user).serverUrl
-    except errors.BrokerError:
-        return ""
 
 
 _BOTH: Final = ["GET", "POST"]
@@ -411,3 +389,82 @@ routes: Final = [
     Route(LOG_OUT, _log_out, methods=_BOTH),
     Route(LOCK, _lock, methods=["POST"]),
 ]
+
+
+def provider_of(request: Request) -> scbroker.ServerProvider:
+    """Return the provider of the open session. Raises `NotAuthenticatedError` for a locked page."""
+    return session_of(request).run.session
+
+
+async def people_of(request: Request) -> People:
+    """Read the user's contacts, links and groups as they are now."""
+    return await session_of(request).do(lambda run: People(run.session).read())
+
+
+async def container_of(request: Request) -> Container:
+    """Return the container of the request's path, with its header and without its content."""
+    return await session_of(request).do(lambda run: find(run, request.path_params["id"]))
+
+
+def find(run: Run, id: uuid.UUID) -> Container:
+    """Return a container with its header, if that can be read. Raises the error of one that cannot."""
+    [found] = containers_of(run.session, [id])
+    if isinstance(found, errors.BrokerError):
+        raise found
+    return found
+
+
+def show_of(request: Request, template: str, container: Container, **values: object) -> Response:
+    """Return a view of a container, whose template extends `of_container.html`."""
+    common = {"name": shown_name(container), "is_damaged": is_damaged(container)}
+    return show(request, template, container=container, **common, **values)
+
+
+def path_of(id: uuid.UUID, more: str = "") -> str:
+    """Return the path of a container's page, or of a view below it."""
+    return f"/containers/{id}{more}"
+
+
+def uuid_of(text: str) -> uuid.UUID:
+    """Return the id of a text as the page writes it; raise `InvalidArgumentError` for any other text."""
+    with contextlib.suppress(ValueError):
+        if str(found := uuid.UUID(text)) == text:
+            return found
+    raise errors.InvalidArgumentError(f"{text!r:.80} is not an id.")
+
+
+def of_user(found: Iterable[T], wanted: uuid.UUID, missing: str) -> T:
+    """Return the one that has this user id. Raises `NotFoundError` with `missing` if none has."""
+    for each in found:
+        if getattr(each, "userId", None) == wanted:
+            return each
+    raise errors.NotFoundError(missing)
+
+
+async def first_result(batch: Awaitable[list[Any]]) -> Any:
+    """Return the only result of a batch; raise it if it is an error."""
+    [result] = await batch
+    if isinstance(result, errors.BrokerError):
+        raise result
+    return result
+
+
+def named(who: Somebody) -> str:
+    """Return a user's or group's name for a list that shows the kind in another column."""
+    if who.kind == "you":
+        return "You"
+    return shortened(who.name or ("without a name" if who.kind == "link" else str(who.id)))
+
+
+def in_text(who: Somebody) -> str:
+    """Return the words for a user or a group in a sentence."""
+    before = {"link": "the link ", "stranger": "the user ", "group": "the group ",
+              "other-group": "the group "}  # fmt: skip
+    if who.kind == "you":
+        return "you"
+    return before[who.kind] + named(who) if who.kind in before else contact_in_text(named(who))
+
+
+def shown_name(container: Container) -> str:
+    """Return a container's name, or its id, short enough for a page."""
+    return shortened(label_of(container))

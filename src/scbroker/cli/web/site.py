@@ -88,8 +88,8 @@ class Site:
         """Further styles and scripts of every view, in the package's folder `static`."""
         self.sessions: int = 0
         """The number of sessions that have begun or ended: the result of another one's form is dropped."""
-        self._package, self._navigation, self._is_open = package, navigation, is_open
-        self._done: Done | None = None
+        self.navigation, self.is_open, self._package = navigation, is_open, package
+        self.done: Done | None = None
         self.templates: Final = Jinja2Templates(env=_environment(package))
         self.templates.env.globals.update(
             site=self, root=access.root, form_secret=access.form, static=STATIC
@@ -125,59 +125,38 @@ class Site:
         app.state = State({"site": self, **state})
         return Guard(app, self.access)
 
-    def show(
-        self, request: Request, template: str, values: dict[str, Any], status: int = 200
-    ) -> Response:
-        """Return a view; one that a person opens has the result of the last form."""
-        path = request.scope["path"]
-        # The links have the secret path: a browser that is not admitted must get neither it nor the proof.
-        is_inside = path.startswith(self.access.root)
-        done = None
-        if is_inside and status == HTTPStatus.OK and not is_refresh(request):
-            done, self._done = self._done, None
-        navigation = self._navigation if is_inside and self._is_open() else {}
-        common = {
-            "path": path,
-            "done": done,
-            "navigation": [(self.access.root + to, title) for to, title in navigation.items()],
-            "proof": self.access.proof if is_inside else None,
-        }
-        return self.templates.TemplateResponse(request, template, values | common, status)
-
     def keep(self, done: Done, session: int) -> None:
         """Keep the result of a form for the next view, unless its session has ended meanwhile."""
         if session == self.sessions:
-            self._done = done
+            self.done = done
 
     def forget(self) -> None:
         """Drop the result of the last form, at the beginning and the end of a session."""
-        self._done = None
+        self.done = None
         self.sessions += 1
 
     async def _entrance(self, request: Request) -> Response:
-        return self.show(request, "entrance.html", {})
+        return show(request, "entrance.html")
 
     async def _enter(self, request: Request) -> Response:
         cookie = self.access.exchange((await _read(request)).get("code", ""))
         if cookie is None:
             return refuse(403, "This code is wrong or was used before: start the command again.")
-        first = self.access.root + next(iter(self._navigation))
+        first = self.access.root + next(iter(self.navigation))
         return RedirectResponse(first, HTTPStatus.SEE_OTHER, {"Set-Cookie": cookie})
 
     async def _state(self, request: Request) -> Response:
         """Answer whether the page is open or locked, with a proof for the view's script."""
-        state = "open" if self._is_open() else "locked"
+        state = "open" if self.is_open() else "locked"
         proof = self.access.prove(request.query_params.get("nonce", ""), state)
         return PlainTextResponse(state, headers={"X-Page-Proof": proof})
 
     async def _refused(self, request: Request, error: HTTPException) -> Response:
-        is_missing = error.status_code == HTTPStatus.NOT_FOUND
-        values = {
-            "text": "This page does not exist." if is_missing else error.detail,
-            "heading": "Not found" if is_missing else _FAILED,
-            "again": None,
-        }
-        return self.show(request, "error.html", values, error.status_code)
+        text, heading = error.detail, _FAILED
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            text, heading = "This page does not exist.", "Not found"
+        values = {"text": text, "heading": heading, "again": None}
+        return show(request, "error.html", error.status_code, **values)
 
 
 class _Forms:
@@ -204,8 +183,22 @@ class _Forms:
         await self._app(scope, receive, send)
 
 
-def show(request: Request, template: str, **values: object) -> Response:
-    return _site_of(request).show(request, template, values)
+def show(request: Request, template: str, status: int = 200, /, **values: object) -> Response:
+    """Return a view; one that a person opens has the result of the last form."""
+    site, path = _site_of(request), request.scope["path"]
+    # The links have the secret path: a browser that is not admitted must get neither it nor the proof.
+    is_inside = path.startswith(site.access.root)
+    done = None
+    if is_inside and status == HTTPStatus.OK and not is_refresh(request):
+        done, site.done = site.done, None
+    navigation = site.navigation if is_inside and site.is_open() else {}
+    common = {
+        "path": path,
+        "done": done,
+        "navigation": [(site.access.root + to, title) for to, title in navigation.items()],
+        "proof": site.access.proof if is_inside else None,
+    }
+    return site.templates.TemplateResponse(request, template, values | common, status)
 
 
 def ask(
@@ -245,9 +238,14 @@ def fault(request: Request, error: errors.BrokerError, path: str) -> Response:
     """Redirect to the view at a path below the root, which shows an error."""
     if is_by_script(request):
         return refuse(_fault_of(error)[0], error.message)
-    site = _site_of(request)
-    site.keep(Done(error.message, is_fault=True), site.sessions)
+    tell(request, error.message)
     return go(request, path)
+
+
+def tell(request: Request, text: str) -> None:
+    """Have the next view say that something failed."""
+    site = _site_of(request)
+    site.keep(Done(text, is_fault=True), site.sessions)
 
 
 def is_by_script(request: Request) -> bool:
@@ -267,12 +265,8 @@ async def _failed(request: Request, error: errors.BrokerError) -> Response:
     path, query = request.scope["path"], request.url.query
     # A form is posted to the path of its view, so that a GET of it shows the form again.
     can_repeat = (request.method == "POST" and isinstance(error, _OF_FORMS)) or error.retryable
-    values = {
-        "text": error.message,
-        "heading": heading,
-        "again": (f"{path}?{query}" if query else path) if can_repeat else None,
-    }
-    return _site_of(request).show(request, "error.html", values, status)
+    again = (f"{path}?{query}" if query else path) if can_repeat else None
+    return show(request, "error.html", status, text=error.message, heading=heading, again=again)
 
 
 def _site_of(request: Request) -> Site:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -71,7 +71,7 @@ async def entries(
     last = 0
     while True:
         found = _wanted(wanted).where(audit.c.id > last).order_by(audit.c.id).limit(_PAGE)
-        rows = await database.read(partial(_all, found), large=True)
+        rows = await database.read(methodcaller("execute", found), large=True)
         for row in rows:
             yield _entry(row)
             last = row.id
@@ -79,10 +79,6 @@ async def entries(
             if not follow:
                 return
             await asyncio.sleep(_POLL_SECONDS)
-
-
-def _all(found: Select[Any], connection: Connection) -> Sequence[Row]:
-    return connection.execute(found).all()
 
 
 def last(connection: Connection, wanted: Wanted, count: int) -> list[Entry]:
@@ -137,7 +133,8 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
     inserted = await database.read(lambda c: c.execute(BEFORE_FIRST).scalars().all())
     faults += [f"entry {number} was inserted." for number in inserted]
     count, last, before, found = 0, 0, BEFORE_ALL, head is None
-    while rows := await database.read(partial(_after, last=last), large=True):
+    page = {"after_id": 0, "count": _PAGE}
+    while rows := await database.read(methodcaller("execute", AUDIT_AFTER, page), large=True):
         for row in rows:
             if row.id != last + 1:
                 faults.append(f"entries {last + 1} to {row.id - 1} are missing.")
@@ -145,11 +142,8 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
                 faults.append(f"entry {row.id} was changed, or not written by this broker.")
             count, last, before = count + 1, row.id, bytes(row.mac)
             found = found or before.hex() == head
+        page["after_id"] = last
         del faults[_MOST_FAULTS:]
     if count and chain_key is None and not faults:
         faults.append("its key is missing, so nothing was verified.")
     return Chain(count, before.hex() if count else None, faults, found)
-
-
-def _after(connection: Connection, last: int) -> Sequence[Row]:
-    return connection.execute(AUDIT_AFTER, {"after_id": last, "count": _PAGE}).all()

@@ -36,7 +36,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -45,13 +45,13 @@ from sqlalchemy import func, select, text
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import stores
 from scbroker.server.admin.check import CHUNKS_AFTER, Progress, Tell, chunk_name, object_problem
-from scbroker.server.admin.stores import DATABASE, OBJECTS
+from scbroker.server.admin.stores import DATABASE, OBJECTS, Stores
+from scbroker.server.admin.users import paged
 from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_synced
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, is_name_of, sync
-from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row, SqliteConnection
 from scbroker.server.storage.tables import chunks
 from scbroker.wire.parts import MAX_CHUNK
@@ -60,7 +60,6 @@ _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _DATED: Final = "%Y-%m-%dT%H%M%SZ"
 _DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z")
-_PAGE: Final = 500
 _LONGEST_MANIFEST: Final = 65_536
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -115,7 +114,13 @@ async def _backup(
             await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
             _check_key(target, key.read_bytes() if with_key else None)
             count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
-        await _record(settings, database, tell, objects=count, bytes=size, withKey=with_key)
+        details = {"objects": count, "bytes": size, "withKey": with_key}
+        try:
+            await Stores(settings, database).act(
+                lambda c, key: audit.record(c, key, "backup-made", "broker", details)
+            )
+        except InvalidArgumentError as error:  # this command has not the broker's key
+            tell(f"This backup is not in the audit log. {error}")
     if with_key:
         write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
@@ -138,7 +143,12 @@ async def _backup(
 
 def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
     """Remove the oldest finished backups beyond `keep`, and unfinished ones that are older than a day."""
-    made = sorted(each for each in folder.iterdir() if _is_dated(each) and each <= newest)
+    made = sorted(
+        each
+        for each in folder.iterdir()
+        if _DATED_NAME.fullmatch(each.name) and each.is_dir() and not each.is_symlink()
+        if each <= newest
+    )
     finished = [each for each in made if (each / _MANIFEST).is_file()]
     day_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     cut_off = [
@@ -148,10 +158,6 @@ def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
         (old / _MANIFEST).unlink(missing_ok=True)  # first: a half-removed folder is not a backup
         shutil.rmtree(old)
         tell(f"Removed {old}.")
-
-
-def _is_dated(path: Path) -> bool:
-    return _DATED_NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
 def _check_key(target: Path, key: bytes | None) -> None:
@@ -167,16 +173,6 @@ def _check_key(target: Path, key: bytes | None) -> None:
             "The broker's key is being rotated, and no backup was made: complete that with `scbroker admin "
             "rotate-broker-key`, and then back up again."
         )
-
-
-async def _record(settings: Settings, database: Database, tell: Tell, **details: object) -> None:
-    """Record a backup in the audit log, if this command has the broker's key."""
-    try:
-        key = await database.read(lambda c: stores.find_key(c, settings))
-    except InvalidArgumentError as error:
-        tell(f"This backup is not in the audit log. {error}")
-        return
-    await database.write(lambda c: audit.record(c, key, "backup-made", "broker", details))
 
 
 def _make_empty(target: Path) -> None:
@@ -199,14 +195,32 @@ def restore(
     """
     directory = settings.directory
     is_new = not directory.exists()
-    _check_restorable(settings)
+    home = directory.resolve()
+    if stores.embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
+        raise InvalidArgumentError(
+            f"A restore needs the database and the objects at {DATABASE} and {OBJECTS} in the data folder: "
+            "unset database_url and object_store_url."
+        )
+    if directory.is_dir() and {path.name for path in directory.iterdir()} - {KEY}:
+        raise InvalidArgumentError(
+            f"{directory} is not empty, and nothing was changed: move its files away, or name another "
+            "folder with --data-dir."
+        )
     manifest = _read_manifest(source)
     new = directory / stores.RESTORING
     new.mkdir(parents=True, mode=0o700)
     try:
         for name, expected in ((DATABASE, manifest.database), (KEY, manifest.key)):
-            if expected is not None:
-                _copy_file(source / name, new / name, expected)
+            if expected is None:
+                continue
+            if (source / name).is_file() and not (source / name).is_symlink():
+                shutil.copyfile(source / name, new / name)
+                (new / name).chmod(0o600)
+                sync(new / name)
+            if not (new / name).is_file() or _hash_of(new / name) != expected:
+                raise InvalidArgumentError(
+                    f"{source / name} is missing or damaged: take another backup."
+                )
         _, _, wrong = _copy_objects(new, source / OBJECTS, tell, progress)
         if wrong and not damaged:
             raise InvalidArgumentError(
@@ -230,21 +244,6 @@ def restore(
         tell(f"Put the broker's key there as {KEY} before you start it.")
 
 
-def _check_restorable(settings: Settings) -> None:
-    directory = settings.directory
-    home = directory.resolve()
-    if stores.embedded_paths(settings) != (home / DATABASE, home / OBJECTS):
-        raise InvalidArgumentError(
-            f"A restore needs the database and the objects at {DATABASE} and {OBJECTS} in the data folder: "
-            "unset database_url and object_store_url."
-        )
-    if directory.is_dir() and {path.name for path in directory.iterdir()} - {KEY}:
-        raise InvalidArgumentError(
-            f"{directory} is not empty, and nothing was changed: move its files away, or name another "
-            "folder with --data-dir."
-        )
-
-
 def _read_manifest(folder: Path) -> Manifest:
     """Read a backup's manifest; `InvalidArgumentError` if the folder is not a backup of this format."""
     path = folder / _MANIFEST
@@ -263,15 +262,6 @@ def _read_manifest(folder: Path) -> Manifest:
     return found
 
 
-def _copy_file(source: Path, target: Path, expected: str) -> None:
-    if source.is_file() and not source.is_symlink():
-        shutil.copyfile(source, target)
-        target.chmod(0o600)
-        sync(target)
-    if not target.is_file() or _hash_of(target) != expected:
-        raise InvalidArgumentError(f"{source} is missing or damaged: take another backup.")
-
-
 def _copy_objects(
     target: Path, source: Path, tell: Tell, progress: Progress, link: bool = False
 ) -> tuple[int, int, int]:
@@ -285,7 +275,8 @@ def _copy_objects(
         total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
         prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
-        for number, row in enumerate(_chunks(connection), start=1):
+        rows = paged(connection, CHUNKS_AFTER, part_id=b"", chunk=-1)
+        for number, row in enumerate(rows, start=1):
             name, size = Path(prefix, str(row.blob)), None
             # Somebody may have edited the backup: no name in it may make this command read or write
             # elsewhere.
@@ -343,13 +334,6 @@ def _opened(folder: Path) -> Iterator[Connection]:
     url = f"{(folder / DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(url, uri=True)) as driver:
         yield SqliteConnection(driver)
-
-
-def _chunks(connection: Connection) -> Iterator[Row]:
-    last: dict[str, Any] = {"part_id": b"", "chunk": -1}
-    while rows := connection.execute(CHUNKS_AFTER, {**last, "count": _PAGE}):
-        yield from rows
-        last = {"part_id": rows[-1].part_id, "chunk": rows[-1].chunk}
 
 
 def _hash_of(path: Path) -> str:

@@ -6,9 +6,10 @@ Faults are reported as they are found: a report names the faulty thing and never
 """
 
 import contextlib
+import datetime
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,24 +18,37 @@ from sqlalchemy import Column, Select, Table, bindparam, func, select, text, tup
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
-from scbroker.records import judge
+from scbroker.records import group, judge, merkle, roster
 from scbroker.records.canonical import stored_user_id
-from scbroker.records.container_record import AccessList, Part, Role, type_hash, wrap_hash
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Part,
+    Role,
+    Via,
+    type_hash,
+    wrap_hash,
+)
+from scbroker.records.group import GroupChain, Served
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.admin import audit, usage
-from scbroker.server.admin.check_groups import FIND_PENDING_GROUP, GroupCheck, acting_of
+from scbroker.server.admin import audit, users
 from scbroker.server.admin.stores import open_stores
-from scbroker.server.broker import ChainCache, now
+from scbroker.server.broker import Broker, ChainCache, now
+from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.containers.members import StoredList, actor_of, leaver_of
 from scbroker.server.containers.storing import check_sealed
+from scbroker.server.groups import memberships
+from scbroker.server.groups.proofs import position_of
 from scbroker.server.keys import KEY_FILE, BrokerKeys, find_keys
 from scbroker.server.parts.chunks import hashes_of
+from scbroker.server.parts.sweeping import sweep_some
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row
+from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import DEPARTURE_SIZE, governing_size
 
@@ -46,6 +60,7 @@ _PAGE: Final = 100
 _RECORDS_PAGE: Final = 256
 _STRAYS_PAGE: Final = 1000
 _MORE_THAN_ANY: Final = 100_000
+_CHECK_FILE: Final = text("PRAGMA integrity_check(10)")
 b: Final = bindparam
 
 
@@ -76,9 +91,9 @@ LOG_OF: Final = select(
     func.min(t.events.c.id).label("first"),
     func.max(t.events.c.id).label("last"),
 ).where(t.events.c.user_id == b("user"), t.events.c.id.is_not(None))
-RECORDS_FROM: Final = (
+RECORDS_AFTER: Final = (
     select(t.records)
-    .where(t.records.c.container_id == b("container"), t.records.c.version >= b("from"))
+    .where(t.records.c.container_id == b("container_id"), t.records.c.version > b("version"))
     .order_by(t.records.c.version)
     .limit(b("count"))
 )
@@ -113,26 +128,23 @@ COUNTS: Final = {
     "containers": select(func.count()).select_from(t.containers),
     "chunks": select(func.count()).select_from(t.chunks),
 }
+_PARENTS: Final = {
+    "container_id": t.containers.c.id,
+    "group_id": t.users.c.id,
+    "part_id": t.parts.c.part_id,
+    "user_id": t.users.c.id,
+}
+_CHILDREN: Final = {
+    "container_id": (
+        t.records, t.access_lists, t.departures, t.members, t.authors, t.group_authors,
+    ),
+    "group_id": (t.rosters, t.leaves, t.group_members, t.group_infos, t.pending_groups),
+    "part_id": (t.chunks,),
+    "user_id": (t.key_records, t.key_files, t.events, t.pending_users, t.blocks, t.usage),
+}  # fmt: skip
 STRAYS: Final = {
-    table.name: _strays(table.c[name], parent)
-    for name, parent, tables in (
-        (
-            "container_id",
-            t.containers.c.id,
-            (t.records, t.access_lists, t.departures, t.members, t.authors, t.group_authors),
-        ),
-        (
-            "group_id",
-            t.users.c.id,
-            (t.rosters, t.leaves, t.group_members, t.group_infos, t.pending_groups),
-        ),
-        ("part_id", t.parts.c.part_id, (t.chunks,)),
-        (
-            "user_id",
-            t.users.c.id,
-            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks, t.usage),
-        ),
-    )
+    table.name: _strays(table.c[name], _PARENTS[name])
+    for name, tables in _CHILDREN.items()
     for table in tables
 }
 _PURGED: Final = (
@@ -233,7 +245,15 @@ class _Check:
             large=True,
         )
         if not self._quick and self._database.version() is not None:
-            await self._check_file()
+            # The database's own check: pages, and indexes against their tables.
+            self._progress("database", 0, 1)
+            lines = await self._database.read(
+                lambda c: c.execute(_CHECK_FILE).scalars().all(), large=True
+            )
+            for line in lines:
+                if line != "ok":
+                    self._add(f"database: {line}")
+            self._progress("database", 1, 1)
         if self._keys is not None:
             keys = await self._database.read(self._keys.at)
             log = await audit.verify(self._database, keys.active)
@@ -245,14 +265,26 @@ class _Check:
             for what, count in (("users", len(rows) - groups), ("groups", groups)):
                 if count:
                     self._count(what, count, totals[what])
-        async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, self._check_container):
+
+        def check_container(connection: Connection, row: Row) -> None:
+            kind = _GroupCheck if row.is_group else _ContainerCheck
+            kind(connection, row, self).run()
+
+        async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, check_container):
             self._count("containers", len(rows), totals["containers"])
         for name, statement in STRAYS.items():
             async for rows in self._pages(statement, {"value": b""}, count=_STRAYS_PAGE):
                 for row in rows:
                     if row.stray:
                         self._add(f"{_named(name, row.value)}: it has rows, but it does not exist.")
-        await self._check_usage()
+        # Compare what users are charged with what is stored, in one snapshot.
+        wrong = await self._database.read(users.differences, large=True)
+        for user_id, (said, kept) in sorted(wrong.items()):
+            self._add(
+                f"{_named('user', user_id)}: They are charged with {said.bytes} bytes and {said.containers} "
+                f"containers, and {kept.bytes} bytes and {kept.containers} containers are stored: run "
+                "scbroker admin usage --recount."
+            )
         async for rows in self._pages(CHUNKS_AFTER, {"part_id": b"", "chunk": -1}):
             for row in rows:
                 problem = await self._problem_of(row)
@@ -269,28 +301,6 @@ class _Check:
     def _count(self, what: str, more: int, total: int) -> None:
         self.seen[what] += more
         self._progress(what, self.seen[what], total)
-
-    async def _check_usage(self) -> None:
-        """Compare what users are charged with what is stored, in one snapshot."""
-        wrong = await self._database.read(usage.differences, large=True)
-        for user_id, (said, stored) in sorted(wrong.items()):
-            self._add(
-                f"{_named('user', user_id)}: They are charged with {said.bytes} bytes and {said.containers} "
-                f"containers, and {stored.bytes} bytes and {stored.containers} containers are stored: run "
-                "scbroker admin usage --recount."
-            )
-
-    async def _check_file(self) -> None:
-        """Run the database's own check: pages, and indexes against their tables."""
-        statement = text("PRAGMA integrity_check(10)")
-        self._progress("database", 0, 1)
-        lines = await self._database.read(
-            lambda c: c.execute(statement).scalars().all(), large=True
-        )
-        for line in lines:
-            if line != "ok":
-                self._add(f"database: {line}")
-        self._progress("database", 1, 1)
 
     async def _pages(
         self,
@@ -332,7 +342,16 @@ class _Check:
         if user.fingerprint is not None or not user.deleted:
             _check_keys(connection, user)
         if user.deleted:
-            _check_kept_keys(connection, user, pending)
+            # The keys are kept exactly as long as a container or group needs them.
+            needs = (sql.ANY_CONTAINER_OF_AUTHOR, sql.ANY_GROUP_DEPARTURE)
+            needed = any(sql.one(connection, each, user=user.id) is not None for each in needs)
+            kept = user.fingerprint is not None
+            if needed and not kept:
+                raise IntegrityError("Containers need their key records, which are missing.")
+            if kept and not needed and not pending:
+                raise IntegrityError("They were deleted, but their key records were not.")
+            if not kept and (user.chain_length or sql.key_chain(connection, user.id)):
+                raise IntegrityError("Their key records exist without their fingerprint.")
         key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
         if key_file is not None and user.deleted:
             raise IntegrityError("They were deleted, but their KeyFile was not.")
@@ -347,9 +366,6 @@ class _Check:
                 "Their KeyFile, or the proof of their passphrase, does not open under the broker's key: it "
                 "is damaged."
             ) from None
-
-    def _check_container(self, connection: Connection, row: Row) -> None:
-        _ContainerCheck(connection, row, self).run()
 
     async def _problem_of(self, row: Row) -> str | None:
         if sha256(row.hashes) != row.chunk_hash:
@@ -378,19 +394,6 @@ def _check_keys(connection: Connection, user: Row) -> None:
     latest = (chain.of_type(KeyType.Encryption)[-1].index, chain.signing_sequence)
     if latest != (user.encryption_index, user.signing_sequence):
         raise IntegrityError("Their row names other keys than their latest.")
-
-
-def _check_kept_keys(connection: Connection, user: Row, pending: bool) -> None:
-    """Check that a deleted user's keys are kept exactly as long as a container or group needs them."""
-    needs = (sql.ANY_CONTAINER_OF_AUTHOR, sql.ANY_GROUP_DEPARTURE)
-    needed = any(sql.one(connection, each, user=user.id) is not None for each in needs)
-    kept = user.fingerprint is not None
-    if needed and not kept:
-        raise IntegrityError("Containers need their key records, which are missing.")
-    if kept and not needed and not pending:
-        raise IntegrityError("They were deleted, but their key records were not.")
-    if not kept and (user.chain_length or sql.key_chain(connection, user.id)):
-        raise IntegrityError("Their key records exist without their fingerprint.")
 
 
 def _check_log(connection: Connection, user: Row) -> None:
@@ -422,14 +425,17 @@ class _ContainerCheck:
 
     def run(self) -> None:
         """Report the first fault of the records; if they have none, the first fault of each other check."""
-        if self._row.is_group:
-            self._run_group()
-            return
         name = _named("container", self._row.id)
         with self._check.of(name):
             head, force = self._judge_all()
             if head is None or force is None:
-                self._check_purged()
+                # Nothing may remain of a container that was deleted together with its last user.
+                if not self._row.deleted:
+                    raise IntegrityError("Its records are missing.")
+                if any(map(self._any, _PURGED)):
+                    raise IntegrityError(
+                        "It was deleted with its last user, but some of its rows were not."
+                    )
                 return
             self._check_row(head, force)
             with self._check.of(name):
@@ -442,19 +448,9 @@ class _ContainerCheck:
             with self._check.of(name):
                 self._check_parts(head)
 
-    def _run_group(self) -> None:
-        name = _named("group", self._row.id)
-        with self._check.of(name):
-            records = ((self._known(row), row) for row in self._rows())
-            GroupCheck(self._connection, self._row, records, self._chain_of).run()
-        with self._check.of(name):
-            self._check_authors()
-        with self._check.of(name):
-            if self._any(sql.MEMBERS) or self._any(PARTS_OF):
-                raise IntegrityError("It has members or parts, and a group has neither.")
-
     def _all(self, statement: Any, **values: object) -> Any:
-        return self._connection.execute(statement, {"container": self._row.id, **values})
+        ids = {"container": self._row.id, "group": self._row.id}
+        return self._connection.execute(statement, {**ids, **values})
 
     def _any(self, statement: Any, **values: object) -> bool:
         return self._all(statement, **values).first() is not None
@@ -497,13 +493,8 @@ class _ContainerCheck:
         return parent, force
 
     def _rows(self) -> Iterator[Row]:
-        first = 0
-        while True:
-            rows = self._all(RECORDS_FROM, **{"from": first, "count": _RECORDS_PAGE}).all()
-            yield from rows
-            if len(rows) < _RECORDS_PAGE:
-                return
-            first = rows[-1].version + 1
+        first = {"container_id": self._row.id, "version": 0}
+        return users.paged(self._connection, RECORDS_AFTER, _RECORDS_PAGE, **first)
 
     def _known(self, row: Row) -> judge.Known:
         is_bare = self._row.deleted and not self._row.is_group
@@ -536,16 +527,11 @@ class _ContainerCheck:
         self, known: judge.Known, force: judge.InForce | None, parent: judge.Known | None
     ) -> judge.InForce:
         """Judge a record as the successor of those before it, with its access list if it has one."""
-        access: AccessList | None = None
-        if known.record.changes_access:
-            found = self._all(sql.FIND_LIST, number=known.record.version).one_or_none()
-            if found is None:
-                raise IntegrityError("Its access list is missing.")
-            access = StoredList.decode(found.entries).verified()
+        access = self._list_of(known.record)
+        if access is not None:
             judge.check_list(known.record, access)
             if not self._row.deleted and not access.complete:
                 raise IntegrityError("Its access list lacks entries.")
-            self._lists.add(known.record.version)
             self._disclosed |= {stored_user_id(name) for name in access.entries}
         if force is not None:
             via, acting = known.record.via, None
@@ -557,6 +543,16 @@ class _ContainerCheck:
         else:
             after = judge.judge_first(known, access, now())
         return after if access is None else replace(after, left=self._left(after))
+
+    def _list_of(self, record: ContainerRecord) -> AccessList | None:
+        """Return the access list that a record names; None if it changes none."""
+        if not record.changes_access:
+            return None
+        found = self._all(sql.FIND_LIST, number=record.version).one_or_none()
+        if found is None:
+            raise IntegrityError("Its access list is missing.")
+        self._lists.add(record.version)
+        return StoredList.decode(found.entries).verified()
 
     def _left(self, force: judge.InForce) -> frozenset[bytes]:
         """Return the users who left the list that a record made; verify their departures."""
@@ -571,15 +567,6 @@ class _ContainerCheck:
             left.add(name)
         self._leavers |= {stored_user_id(name) for name in left}
         return frozenset(left)
-
-    def _check_purged(self) -> None:
-        """Check that nothing remains of a container that was deleted together with its last user."""
-        if not self._row.deleted:
-            raise IntegrityError("Its records are missing.")
-        if any(map(self._any, _PURGED)):
-            raise IntegrityError(
-                "It was deleted with its last user, but some of its rows were not."
-            )
 
     def _check_row(self, head: judge.Known, force: judge.InForce) -> None:
         row, record, governing = self._row, head.record, force.governing
@@ -682,3 +669,230 @@ class _ContainerCheck:
             raise IntegrityError("The hashes of a part are not those of its segments.")
         if size != row.received:
             raise IntegrityError("A part is charged with another size than it has.")
+
+
+_MIN_AGE: Final = datetime.timedelta(hours=1)
+
+
+async def sweep(settings: Settings, tell: Tell) -> None:
+    """Delete everything that is due, then unreferenced objects; report how much."""
+    count: Counter[str] = Counter()
+    async with open_stores(settings) as (database, objects):
+        broker = Broker(settings, database, objects, b"", frozenset())
+        count["users"] = await finish(broker)
+        count["groups"] = await ended_groups.finish(broker)
+        count["containers"] = await tombstones.finish(broker)
+        more = True
+        while more:
+            swept = await sweep_some(broker)
+            count.update(parts=swept.parts, objects=swept.objects, failed=swept.failed)
+            more = swept.more
+        async for page in objects.pages():
+            found = await unreferenced(database, page)
+            before = datetime.datetime.now(datetime.UTC) - _MIN_AGE
+            old = [stored.name for stored in found if stored.modified <= before]
+            count["young"] += len(found) - len(old)
+            tried = await objects.remove(old) if old else {}
+            count["unreferenced"] += sum(tried.values())
+            count["failed"] += len(old) - sum(tried.values())
+    line = (
+        f"Deleted {count['parts']} replaced or abandoned contents, {count['objects']} objects that were "
+        f"pending deletion, {count['unreferenced']} unreferenced objects"
+    )
+    for what in ("users", "groups", "containers"):
+        if count[what]:
+            line += f", and the remaining data of {count[what]} deleted {what}"
+    if count["young"]:
+        line += f"; {count['young']} unreferenced objects were kept: they are younger than an hour"
+    tell(line + (f"; {count['failed']} could not be deleted." if count["failed"] else "."))
+
+
+FIND_PENDING_GROUP: Final = select(t.pending_groups).where(t.pending_groups.c.group_id == b("id"))
+ANY_LEAF: Final = select(t.leaves.c.version).where(t.leaves.c.group_id == b("group")).limit(1)
+# The version of the record that ended an epoch by beginning the next one.
+END_OF_EPOCH: Final = (
+    select(t.rosters.c.version)
+    .where(sql.of(t.rosters, "group"), t.rosters.c.epoch > b("epoch"))
+    .order_by(t.rosters.c.version)
+    .limit(1)
+)
+
+
+class _GroupCheck(_ContainerCheck):
+    """The check of one group, in one transaction: records, rosters, leaves and members.
+
+    A deleted group has no members. Of its leaves only those of users who signed a record for the group still
+    have salt and member.
+    """
+
+    def __init__(self, connection: Connection, row: Row, check: _Check) -> None:
+        super().__init__(connection, row, check)
+        rosters = self._all(sql.ROSTERS, **{"from": 0, "count": _MORE_THAN_ANY})
+        self._rosters: Mapping[int, Row] = {each.version: each for each in rosters}
+        self._introduced: set[int] = set()
+
+    def run(self) -> None:
+        """Report the first fault of each check."""
+        name = _named("group", self._row.id)
+        with self._check.of(name):
+            chain = self._judge_group()
+            principal = sql.one(self._connection, sql.FIND_GROUP, id=self._row.id)
+            if principal is None:
+                raise IntegrityError("Its row among the users is missing.")
+            if chain is None:
+                if not self._row.deleted:
+                    raise IntegrityError("Its records are missing.")
+                if self._rosters or any(
+                    map(self._any, (ANY_LEAF, sql.GROUP_MEMBERS, sql.FIND_INFO))
+                ):
+                    raise IntegrityError("Its records were deleted, but some of its rows were not.")
+            else:
+                self._check_rows(chain, principal)
+                if self._row.deleted:
+                    self._check_ended()
+                else:
+                    self._check_members(chain)
+        with self._check.of(name):
+            self._check_authors()
+        with self._check.of(name):
+            if self._any(sql.MEMBERS) or self._any(PARTS_OF):
+                raise IntegrityError("It has members or parts, and a group has neither.")
+
+    def _judge_group(self) -> GroupChain | None:
+        chain: GroupChain | None = None
+        for row in self._rows():
+            expected = 1 if chain is None else chain.version + 1
+            known = self._known(row)
+            if row.version != expected:
+                raise IntegrityError(f"Version {expected} is missing.")
+            try:
+                chain = self._extended(chain, known, row)
+                self._check_tree(chain)
+            except IntegrityError as error:
+                raise IntegrityError(f"version {row.version}: {error}") from None
+        if chain is not None and self._rosters.keys() != self._introduced:
+            raise IntegrityError("It has rosters that no record names.")
+        return chain
+
+    def _extended(self, chain: GroupChain | None, known: judge.Known, row: Row) -> GroupChain:
+        record, access = known.record, self._list_of(known.record)
+        stored = self._rosters.get(record.version)
+        body = None if stored is None else bytes(stored.body)
+        text = None if stored is None else (stored.type_salt, roster.group_type(stored.body))
+        served = Served(known, access, text, body)
+        after = group.begin(served, now()) if chain is None else group.extend(chain, served, now())
+        if not record.tombstone:
+            entries = 0 if access is None else len(access.entries)
+            self._governing_bytes += governing_size(Signed(row.body, row.signature), entries, body)
+        if stored is not None:
+            self._introduced.add(stored.version)
+            if stored.epoch != after.roster.epoch:
+                raise IntegrityError("The row of its roster names another epoch.")
+        return after
+
+    def _check_tree(self, chain: GroupChain) -> None:
+        """Check the stored leaves of the roster in force against the Merkle root that was signed."""
+        leaves = memberships.leaves_at(self._connection, self._row.id, chain.version)
+        hashes = [leaf.hash for leaf in leaves]
+        if len(hashes) != chain.roster.count:
+            raise IntegrityError("Its roster has another number of leaves.")
+        if merkle.root(roster.NODE, hashes) != chain.roster.members:
+            raise IntegrityError("The leaves of its roster are not those that were signed.")
+        for leaf in leaves:
+            if leaf.member is not None and memberships.salted(leaf).hash != leaf.hash:
+                raise IntegrityError("A leaf of its roster is not the one that was signed.")
+
+    def _check_rows(self, chain: GroupChain, principal: Row) -> None:
+        row = self._row
+        said = (principal.fingerprint, principal.encryption_index, principal.group_version)
+        if said != (chain.name, chain.roster.epoch, chain.version):
+            raise IntegrityError("Its row among the users has another name, epoch or version.")
+        found = (row.version, row.governing_version, row.access_version)
+        in_force = chain.in_force
+        if found != (chain.version, in_force.record.version, in_force.governing.accessVersion):
+            raise IntegrityError("Its row does not agree with its records.")
+        if row.governing_bytes != self._governing_bytes:
+            raise IntegrityError("Its row names another size of its records.")
+        if principal.deleted != row.deleted or (chain.ended is not None and not row.deleted):
+            raise IntegrityError("Its rows do not agree whether it was deleted.")
+        if set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
+            raise IntegrityError("It has access lists that no record names.")
+
+    def _check_members(self, chain: GroupChain) -> None:
+        """Compare the members' rows, wraps, info and departures with the roster in force."""
+        leaves = memberships.leaves_at(self._connection, self._row.id, chain.version)
+        members = roster.parse_leaves(chain.roster, [memberships.salted(leaf) for leaf in leaves])
+        group.check_roster(chain, members)
+        if [bytes(leaf.place) for leaf in leaves] != sorted(members):
+            raise IntegrityError("The places of its leaves are not those of its members.")
+        if self._row.type != roster.group_type(chain.roster_bytes):
+            raise IntegrityError("Its type is not that of its roster.")
+        rows = {bytes(row.user_id): row for row in self._all(sql.GROUP_MEMBERS)}
+        if rows.keys() != {stored_user_id(name) for name in members}:
+            raise IntegrityError("Its members are not those of its roster.")
+        for name, member in members.items():
+            row = rows[stored_user_id(name)]
+            entry = chain.managers.get(name)
+            permissions = 0 if entry is None else entry.permissions
+            said = (row.version, row.role, row.key_index, row.permissions)
+            if said != (member.version, member.role, member.keyIndex, permissions):
+                raise IntegrityError("A member's row does not agree with the roster.")
+            # A deleted manager keeps the leaf (C8) and gets no wrap; the purge marks the row as gone later.
+            if row.wrap is None and not (row.gone or row.deleted):
+                raise IntegrityError("A member has no wrap of the secret.")
+            if row.departure is not None:
+                signed = Signed(row.departure, row.departure_signature)
+                keys = self._chain_of(name, "A user who left it")
+                if (
+                    not row.gone
+                    or group.verify_departure(signed, chain, members, keys, now()) != name
+                ):
+                    raise IntegrityError("A departure from it is another user's, or has no effect.")
+        info = self._all(sql.FIND_INFO).one_or_none()
+        if info is None or sha256(info.info) != chain.roster.info:
+            raise IntegrityError("Its info is not the one that its roster names.")
+
+    def _check_ended(self) -> None:
+        """Check that a deleted group keeps no more than readers need, unless a purge is pending."""
+        if any(self._any(each) for each in (sql.GROUP_MEMBERS, sql.FIND_INFO)):
+            raise IntegrityError("It was deleted, but its members or its info were not.")
+        if sql.one(self._connection, FIND_PENDING_GROUP, id=self._row.id) is not None:
+            return
+        kept = set(self._all(sql.AUTHORS_OF_GROUP).scalars())
+        for leaf in self._all(sql.KEPT_LEAVES):
+            if stored_user_id(roster.parse_member(leaf.member).fingerprint) not in kept:
+                raise IntegrityError("It was deleted, but a leaf that nobody needs was not.")
+        if not self._any(sql.ANY_AUTHOR_OF_GROUP) and not self._any(sql.ANY_ENTRY_OF_GROUP):
+            raise IntegrityError(
+                "It was deleted and no container needs it, but its records were not."
+            )
+
+
+def acting_of(connection: Connection, via: Via, author: bytes) -> judge.Acting:
+    """Return the group for which an author acted; raise `IntegrityError` unless it is stored (V2)."""
+    group_id = stored_user_id(via.group)
+    group = sql.one(connection, sql.FIND_GROUP, id=group_id)
+    known = _record(connection, group_id, via.version)
+    if group is None or group.fingerprint != via.group or known is None or known.hash != via.hash:
+        raise IntegrityError("It names a record of a group that is not stored (V2).")
+    leaves = memberships.leaves_at(connection, group_id, via.version)
+    position = position_of(leaves, author)
+    if position is None:
+        raise IntegrityError("The leaf of its author in the group is missing (V2).")
+    found = sql.one(connection, sql.ROSTER_AT, group=group_id, number=via.version)
+    if found is None or found.epoch != via.epoch:
+        raise IntegrityError("It names another epoch than the record of its group (V2).")
+    role = roster.parse_member(memberships.salted(leaves[position]).member).role
+    head = _record(connection, group_id, group.group_version)
+    deleted = head.record.time if head is not None and head.record.tombstone else None
+    after = {"group": group_id, "epoch": via.epoch}
+    end = connection.execute(END_OF_EPOCH, after).scalar_one_or_none()
+    ended = None if end is None else _record(connection, group_id, end)
+    return judge.Acting(
+        via.group, role, known.record.time, None if ended is None else ended.record.time, deleted
+    )
+
+
+def _record(connection: Connection, group_id: bytes, version: int) -> judge.Known | None:
+    row = sql.one(connection, sql.FIND_RECORD, container=group_id, number=version)
+    return None if row is None else judge.Known.parse(row.body)

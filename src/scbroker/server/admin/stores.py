@@ -223,31 +223,18 @@ def provision(connection: Connection, settings: Settings) -> bytes:
     is_new = sql.one(connection, sql.FIND_CHECK, check=_ID) is None
     if is_new:
         connection.execute(sql.ADD_CHECK, {"name": _ID, "value": os.urandom(_SIZE)})
-    _record_restore(connection, key)
-    _record_version(connection, key, is_new)
-    return key
-
-
-def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
-    """Record that a database is new, or that this version of scbroker uses it for the first time.
-
-    Locks the key's row first, so that of several brokers that start at once only one records it.
-    """
-    sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
-    last = sql.one(connection, audit.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
-    version = importlib.metadata.version("scbroker")
-    details = {"version": version, "tables": newest()}
-    if last is None or msgspec.json.decode(last.details) != details:
-        audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
-
-
-def _record_restore(connection: Connection, key: bytes) -> None:
-    """Record in the audit log that this database was restored, if `mark_restored` left a note of it."""
-    row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
-    if row is not None:
-        actor, times = msgspec.json.decode(row.value, type=tuple[str, dict[str, str]])
+    restored = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)  # by `mark_restored`
+    if restored is not None:
+        actor, times = msgspec.json.decode(restored.value, type=tuple[str, dict[str, str]])
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
         audit.record(connection, key, "backup-restored", "broker", times, actor=actor)
+    # Lock the key's row first, so that of several brokers that start at once only one records the version.
+    sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
+    last = sql.one(connection, audit.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
+    details = {"version": importlib.metadata.version("scbroker"), "tables": newest()}
+    if last is None or msgspec.json.decode(last.details) != details:
+        audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
+    return key
 
 
 def mark_restored(path: Path, taken_at: str) -> None:

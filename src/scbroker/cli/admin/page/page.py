@@ -8,7 +8,6 @@ import http.client
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -17,11 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scbroker import errors
-from scbroker.cli.admin.usage import number_of, size_of
+from scbroker.cli.admin.users import quota_of
 from scbroker.cli.web.access import Access
 from scbroker.cli.web.site import Site, ask, done, fields, show
-from scbroker.server.admin import api_keys, audit, usage, users
-from scbroker.server.admin.health import health
+from scbroker.server.admin import api_keys, audit, users
+from scbroker.server.admin.starting import health
 from scbroker.server.admin.stores import Stores
 
 _ENTRIES: Final = 200
@@ -30,7 +29,6 @@ _COUNT: Final = 50
 _AFTER: Final = re.compile("[0-9]{1,9}")
 """The parameter `after`: how many users the earlier pages show."""
 _ACTS: Final = 20
-_Quotas = dict[usage.Resource, int | None]
 _NAVIGATION: Final = {
     "/overview": "Overview",
     "/users": "Users",
@@ -94,8 +92,8 @@ async def _users(request: Request) -> Response:
     found, total, default = await stores.database.read(
         lambda c: (
             users.page(c, stores.settings, order, _COUNT, after, beginning),
-            usage.total(c),
-            usage.defaults(c),
+            users.total(c),
+            users.defaults(c),
         ),
         large=True,
     )
@@ -152,8 +150,17 @@ async def _set_quota(request: Request) -> Response:
     user = await _find(request)
     if request.method == "GET":
         return show(request, "quota.html", user=user)
-    quotas = _quotas(fields(request))
-    await _stores(request).act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
+    given = fields(request)
+    quotas: dict[users.Resource, int | None] = {}
+    options: dict[users.Resource, str] = {"bytes": "--bytes", "containers": "--containers"}
+    # Empty fields change no quota; `default` removes the user's own.
+    for name, option in options.items():
+        if text := given.get(name, "").strip():
+            is_default = text.lower() == users.DEFAULT
+            quotas[name] = None if is_default else quota_of(text, option)
+    if not quotas:
+        raise errors.InvalidArgumentError("Enter bytes, containers or both.")
+    await _stores(request).act(lambda c, key: users.change_quotas(c, key, [user.id], quotas))
     return done(request, f"The quota of user {user.id} is set.", _path_of(user))
 
 
@@ -166,18 +173,6 @@ async def _find(request: Request) -> users.User:
 
 def _path_of(user: users.User) -> str:
     return f"/users/{user.id}"
-
-
-def _quotas(given: Mapping[str, str]) -> _Quotas:
-    """Return the quotas that a form changes. Empty fields change none; `default` removes the user's own."""
-    found: _Quotas = {}
-    if size := given.get("bytes", "").strip():
-        found["bytes"] = None if size.lower() == usage.DEFAULT else size_of(size)
-    if number := given.get("containers", "").strip():
-        found["containers"] = None if number.lower() == usage.DEFAULT else number_of(number)
-    if not found:
-        raise errors.InvalidArgumentError("Enter bytes, containers or both.")
-    return found
 
 
 async def _api_keys(request: Request) -> Response:
