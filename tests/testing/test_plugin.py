@@ -61,12 +61,15 @@ def test_a_run_ends_its_broker_and_removes_its_folder(
 
 @pytest.mark.long
 def test_the_broker_ends_with_tests_that_are_killed() -> None:
-    code = "from scbroker.testing import LocalBroker\nprint(LocalBroker().__enter__().url, flush=True)\n"
+    # A broker that nothing refers to would end at once, with its pipe.
+    code = (
+        "from scbroker.testing import LocalBroker\n"
+        "with LocalBroker() as broker:\n"
+        "    print(broker.url, flush=True)\n"
+        "    input()"
+    )
     with subprocess.Popen(
-        [sys.executable, "-c", f"{code}input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as tests:
         assert tests.stdout is not None
         address = urllib.parse.urlsplit(tests.stdout.readline().strip())
