@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from scbroker import keys as module
-from scbroker.crypto.seal import pad_secret, seal
-from scbroker.crypto.verify import label, sha256
 from scbroker.errors import (
     BrokerError,
     CredentialsError,
@@ -21,6 +19,7 @@ from scbroker.errors import (
 from scbroker.keys import KeyFile, KeyRing, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import KeyType
+from tests.kit.crypto import label, pad_secret, seal, sha256
 from tests.vectors.cast import DAY, START, Person, cast, person
 
 PASSWORD, PASSPHRASE = "correct horse", "eight words that nobody else would think of"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.crypto.verify import label
+from tests.kit.crypto import label
 
 ROOT = Path(__file__).parents[1]
 LISTED = {

@@ -14,11 +14,11 @@ from scbroker import (
     ServerProvider,
     Stream,
 )
-from scbroker.client import following
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import OWNER, accepted, shared, team
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
+from tests.kit.limits import lower
 from tests.kit.waiting import PATIENCE
 
 
@@ -177,9 +177,9 @@ def test_a_user_in_more_groups_than_requests_may_wait_gets_the_events_of_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A broker lets 32 requests of a user wait in a process, for their own log and those of groups."""
-    monkeypatch.setattr(following, "_TURN", 1)
+    lower(monkeypatch, follow_turn=1)
     if at_once is not None:
-        monkeypatch.setattr(following, "_GROUPS_AT_ONCE", at_once)
+        lower(monkeypatch, groups_followed=at_once)
     groups = [accepted(team(alice, bob), bob) for _ in range(count)]
     starts = {group.id: 1 for group in groups}
     with (

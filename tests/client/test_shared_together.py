@@ -18,7 +18,6 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import drafting
 from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import beside, id_of
@@ -26,6 +25,7 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.devices import outcome
 from tests.kit.fixtures import NewProvider
+from tests.kit.limits import lower
 from tests.kit.network import Go, HeldAnswer, Network, Octets, lying, refused
 from tests.kit.waiting import PATIENCE
 
@@ -264,7 +264,7 @@ def test_a_grant_that_exceeds_the_entries_of_a_container_is_refused(
     carol: ServerProvider,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drafting, "MAX_ENTRIES", 2)
+    lower(monkeypatch, entries=2)
     some = made(alice, 2, AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob)))
     found = alice.grantAccess(some, AccessLevel(id_of(carol))).result(PATIENCE)
     assert kinds(found) == [BrokerError.tooLargeError] * 2

@@ -31,7 +31,6 @@ from scbroker import (
 )
 from scbroker.client.containers import sending
 from scbroker.client.users.trust_store import TrustStore
-from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, parse_entry
 from scbroker.records.key_record import Signed
@@ -42,6 +41,7 @@ from tests.hostile_broker.broker import Exchange, HostileBroker
 from tests.hostile_broker.protocol import GROUPS, KEYS, LIST, RECORD, VIEW
 from tests.kit import state
 from tests.kit.brokers import Answer, Wire, clock
+from tests.kit.crypto import sha256
 from tests.kit.groups import Group
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE

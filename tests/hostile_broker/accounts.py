@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider, keys
 from scbroker.crypto import seal
-from scbroker.crypto.verify import labelled_hash
 from scbroker.keys import MAGIC, PassphraseKeys
 from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory, marks
 from tests.hostile_broker.protocol import OPEN
+from tests.kit.crypto import labelled_hash
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 

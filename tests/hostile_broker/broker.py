@@ -25,14 +25,13 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider, TrustStore
-from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.transport import Body, Response, checked_endpoint, mounted, transport_to
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.problems import Problem, problem_of
 from tests.kit.brokers import BrokerProcess, InProcess, Wire
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, on_io_thread
 from tests.kit.writers import User
 
 _UNSENT: Final = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
@@ -299,7 +298,7 @@ class HostileBroker:
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    io_thread.submit("layer", work()).result(PATIENCE)
+    on_io_thread(work())
 
 
 async def _sent(body: bytes) -> AsyncIterator[memoryview]:

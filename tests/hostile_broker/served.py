@@ -1,12 +1,12 @@
 """Lies about what is served, and the keys and contents that an accomplice opens."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
 
 from scbroker.client.core.sealing import OpenPart
-from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import encode_value
 from scbroker.records.container_record import (
     Entry,
@@ -21,6 +21,7 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.wire.containers import ContainerView, ListView, RecordRequest, SignedRecord
+from tests.kit.crypto import sha256
 from tests.kit.writers import Recipient, Story, User
 
 
@@ -106,9 +107,18 @@ def wrapped_key(request: RecordRequest, user: Recipient, index: int = 0) -> byte
     return user.encryption[index].unwrap(wrap_of(request, user), info)
 
 
-def opened(request: RecordRequest, container_key: bytes) -> bytes:
-    """Return the small content that a record brought, opened with its container key."""
-    assert request.content is not None
-    container = parse_record(request.record.body).containerId
-    part = OpenPart.open(container, Role.Content, content_of(request), container_key)
-    return part.open_segment(0, request.content, sha256(request.content))
+def opened(
+    request: RecordRequest,
+    container_key: bytes,
+    role: Role = Role.Content,
+    key_of: RecordRequest | None = None,
+) -> bytes:
+    """Return the small content or header that a record brought, opened with its container key.
+
+    `key_of` is the record whose part key is tried in place of its own.
+    """
+    name, record = role.name.lower(), parse_record(request.record.body)
+    keyed = getattr(parse_record((key_of or request).record.body), name)
+    known = OpenPart.open(record.containerId, role, keyed, container_key)
+    sealed = getattr(request, name)
+    return replaced(known, part=getattr(record, name)).open_segment(0, sealed, sha256(sealed))

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
-from scbroker.client.calls.tasks import io_thread
 from scbroker.client.groups.opening import OpenGroup
 from scbroker.errors import NotFoundError
 from scbroker.records import roster as grammar
@@ -51,7 +50,7 @@ from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import BODIES, GOVERNING, GROUPS, RECORD, VIEW
 from tests.hostile_broker.served import same
 from tests.kit.groups import SHARER, Group
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, on_io_thread
 from tests.kit.writers import Story, User
 
 Lie = Callable[[Any], Any]
@@ -357,8 +356,7 @@ def opened_by(device: ServerProvider, team: Group) -> OpenGroup:
     session = device._current
     assert session is not None
     work = session.groups.opened(uuid8(team.name), fresh=True)
-    opened: OpenGroup = io_thread.submit("open group", work).result(PATIENCE)
-    return opened
+    return on_io_thread(work)
 
 
 def everything(holder: User | Group) -> AccessLevel:

@@ -22,9 +22,6 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.users import trust_store
-from scbroker.crypto.seal import SigningKey
-from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import IntegrityError
 from scbroker.records import batch
 from scbroker.records.batch import BatchSignature
@@ -54,6 +51,8 @@ from tests.hostile_broker.protocol import (
     VIEWS,
 )
 from tests.kit.cases import in_one_case
+from tests.kit.crypto import SigningKey, labelled_hash
+from tests.kit.limits import lower
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, signed_together, with_signature
 
@@ -341,7 +340,7 @@ def test_an_empty_list_has_every_known_container_in_left_out_by_bounded_pages(
 def test_a_device_that_was_restarted_names_them_whatever_the_order_of_its_marks(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 0)
+    lower(monkeypatch, mark_entries=0)
     told = stories(alice, 5)
     device = mallory.device_of(alice, store=mallory.new_store())
     for story in reversed(told):

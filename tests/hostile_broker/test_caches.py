@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 
 from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
-from scbroker.client.cache import folder as module
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.protocol import INTEGRITY, VIEW
 from tests.kit.impatience import be_impatient
+from tests.kit.limits import lower
 from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, READER, Story, User
 
@@ -198,7 +198,7 @@ def test_containers_of_strangers_in_a_list_displace_no_copy_that_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Nor one of the user's own containers. The cache keeps what fits of the others."""
-    monkeypatch.setattr(module, "SMALLEST", 2**20)
+    lower(monkeypatch, cache_size=2**20)
     cache, hers = new_cache(alice, maxBytes=2**20), mallory.device_of(eve)
     story = Story(bob).created({bob: OWNER, alice: READER}, content=b"asked for")
     own = cache.createContainer(b"", {"name": "own"}).result(PATIENCE).id

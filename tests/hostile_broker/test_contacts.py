@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, Container, ServerProvider
-from scbroker.client.contacts import TYPE
-from scbroker.client.containers.opening import own_nonce
 from tests.hostile_broker.accomplices import Mallory, level, records_of
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, ROLLBACK, SUBSTITUTION
+from tests.kit.crypto import labelled_hash
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
+TYPE = "scbroker.contacts"
 INVALID = BrokerError.invalidArgumentError
 
 
@@ -72,7 +72,7 @@ def test_an_attackers_card_does_not_replace_a_contact_of_the_same_name(
 
 def book_of(alice: User) -> Story:
     """Return the container of Alice's book, which only her keys can create."""
-    return Story(alice, own_nonce(TYPE, 0))
+    return Story(alice, labelled_hash("own-document", bytes(4), TYPE.encode()))
 
 
 def test_a_book_that_others_have_access_to_is_refused(

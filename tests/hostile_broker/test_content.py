@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from scbroker import BrokerError, Header, ServerProvider
 from scbroker.client.core.sealing import NewPart, OpenPart, seal_part_key
 from scbroker.client.http.requests import CHUNKS_AT_ONCE
-from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import (
     SEALED_SEGMENT,
     SEGMENT,
@@ -37,6 +36,7 @@ from tests.hostile_broker.accomplices import Mallory, check_no_file, level, save
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
 from tests.hostile_broker.served import instead, same
+from tests.kit.crypto import HASH_SIZE, sha256
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User

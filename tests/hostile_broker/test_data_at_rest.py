@@ -10,9 +10,6 @@ from typing import Final
 
 import pytest
 
-from scbroker.crypto.at_rest import open_stored, seal_stored
-from scbroker.crypto.seal import random_bytes, stretch
-from scbroker.crypto.verify import keyed_hash, sha256
 from scbroker.errors import IntegrityError
 from scbroker.keys import KeyRing, PassphraseKeys, seal_key_file
 from scbroker.server.keys import KEY_FILE, VERIFIER
@@ -20,6 +17,7 @@ from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, of_passphrase, row_of
 from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.crypto import keyed_hash, open_stored, random_bytes, seal_stored, sha256, stretch
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, rotate_to_the_end
 from tests.kit.tables import dump, query

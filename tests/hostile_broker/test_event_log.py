@@ -27,9 +27,8 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client import events, following
+from scbroker.client import following
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.http import requests
 from scbroker.client.users.session import Session
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import HEARTBEAT, NO_EVENTS, Event, Events, digest_with
@@ -48,6 +47,7 @@ from tests.hostile_broker.protocol import (
 )
 from tests.hostile_broker.served import same
 from tests.kit.brokers import clock
+from tests.kit.limits import lower
 from tests.kit.tcp import BadBroker, hang
 from tests.kit.waiting import PATIENCE, tick, until, wait_until
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, delete_user
@@ -475,7 +475,7 @@ def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_en
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million; of five thousand the same is shown."""
-    monkeypatch.setattr(events, "_MOST", 5 * PAGE)
+    lower(monkeypatch, events=5 * PAGE)
     alice, _ = log_of_five(mallory)
     [event, *_], pages = alice.events(), list[int]()
 
@@ -607,7 +607,7 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
 def test_a_connection_without_an_end_is_given_up(
     monkeypatch: pytest.MonkeyPatch, silent: float, seconds: float, why: str
 ) -> None:
-    monkeypatch.setattr(requests, "_SILENT_SECONDS", silent)
+    lower(monkeypatch, silent_seconds=silent)
     with (
         BadBroker([hang]) as broker,
         ServerProvider(uuid4(), broker.url, "device", trustStore=MemoryTrustStore()) as device,

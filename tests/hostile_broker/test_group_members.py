@@ -14,9 +14,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, ContainerEventType, GroupRole, MemberRole, Promise
 from scbroker import Group as PublicGroup
-from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core.group_records import Basis
-from scbroker.client.groups import directory
 from scbroker.errors import ConflictError
 from scbroker.records import roster as grammar
 from scbroker.records.container_record import parse_record, wrap_info
@@ -40,6 +38,7 @@ from tests.hostile_broker.served import (
 )
 from tests.hostile_broker.teams import everything, team_of
 from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Epoch, Group, groups_of
+from tests.kit.limits import lower
 from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, Grant, Grants, Story, User, delete_user, rotate
 from tests.kit.writers import READER as READS_ALONE
@@ -699,7 +698,7 @@ def test_of_a_long_group_that_a_list_only_names_the_first_record_is_verified(
     mallory: Mallory, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are verified when a container key is wrapped to the group."""
-    monkeypatch.setattr(directory, "_FEW_RECORDS", 3)
+    lower(monkeypatch, group_records_judged=3)
     teams = [team_of(bob, {}) for _ in range(2)]
     for team in teams:
         for name in ("a", "b", "c"):
@@ -743,11 +742,9 @@ def test_a_list_of_groups_that_never_ends_is_given_up(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After some more pages there is no more, so that no test is endless."""
-    device, count = mallory.device_of(alice), len(mallory.heard)
-    session, most = device._current, 5
-    monkeypatch.setattr(directory, "_MOST_LISTED", (most - 1) * MAX_LISTED)
+    device, count, most = mallory.device_of(alice), len(mallory.heard), 5
+    lower(monkeypatch, groups_listed=(most - 1) * MAX_LISTED)
     ids = iter(range(1, 2 * most * MAX_LISTED))
-    assert session is not None
 
     def go_on(exchange: Exchange) -> None:
         some = [str(uuid.UUID(int=number)) for number in itertools.islice(ids, MAX_LISTED)]
@@ -756,6 +753,6 @@ def test_a_list_of_groups_that_never_ends_is_given_up(
         exchange.invent(GroupList(groups=listed, next=following))
 
     with mallory.meddling(GROUP_LIST, before=go_on), pytest.raises(BrokerError) as caught:
-        io_thread.submit("list groups", session.groups.listed()).result(PATIENCE)
+        device.getGroups().result(PATIENCE)
     assert type(caught.value) is BrokerError.tooLargeError
     assert mallory.since(count).count(GROUP_LIST) <= most

@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.crypto.seal import DecryptionKey, random_bytes, wrap_key
-from scbroker.crypto.verify import WRAP_SIZE, sha256
 from scbroker.records import roster as grammar
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
@@ -23,6 +21,7 @@ from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY
 from tests.hostile_broker.served import same
 from tests.hostile_broker.teams import Stage, fork, member_device, view_of_group
 from tests.kit.brokers import clock
+from tests.kit.crypto import WRAP_SIZE, DecryptionKey, random_bytes, sha256, wrap_key
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, Story, User, rotate

@@ -14,8 +14,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing, Promise
-from scbroker.crypto.seal import random_bytes, stretch
-from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
 from scbroker.server.storage.driver import ServerError
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
@@ -34,6 +32,7 @@ from tests.hostile_broker.accounts import (
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import DECRYPTION, REMINDER, STATE
 from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.crypto import keyed_hash, random_bytes, stretch
 from tests.kit.tables import dump, query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, closing, delete_key_file, delete_user, deletion, ordered

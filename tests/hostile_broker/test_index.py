@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, Container, FileTrustStore, ServerProvider
-from scbroker.client.cache import index
 from scbroker.desk.names import all_containers, containers_named
 from scbroker.wire.containers import ViewOutcome, ViewsAnswer
 from scbroker.wire.events import Events
@@ -21,6 +20,7 @@ from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.protocol import EVENTS, VIEWS
 from tests.kit import state
+from tests.kit.limits import lower
 from tests.kit.people import offer, put, with_access
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
@@ -89,7 +89,7 @@ def test_an_older_index_gives_no_older_answer(
     assert len(older) == 2
     his.revokeAccess(box, [other.getUserId().result(PATIENCE)]).result(PATIENCE)
     other.updateContainerHeader(renamed, {"name": "new"}).result(PATIENCE)
-    monkeypatch.setattr(index, "_FEWEST_CHANGES", -1)
+    lower(monkeypatch, index_changes=-1)
     assert named(device, "box") == [[]]
     monkeypatch.undo()
     put(other, "another change")
@@ -179,7 +179,7 @@ def test_a_strangers_container_with_a_long_past_delays_no_other_name(
     other: ServerProvider, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """It is read by its own name, by a name that the device does not find, and by a list."""
-    monkeypatch.setattr(index, "_LONG", 3)
+    lower(monkeypatch, index_governing=3)
     his, mine = mallory.device_of(bob), put(other, "mine")
     levels = [*with_access(his, alice.ring.userId, NO_LIST), AccessLevel(carol.ring.userId)]
     box = put(his, "box 0", accessLevels=levels)
@@ -231,7 +231,7 @@ def test_of_many_namesakes_few_are_read_besides_the_users_own(
     for _ in range(3):
         offer(his, device, "plan.txt")
     own = put(device, "plan.txt")
-    monkeypatch.setattr(index, "_MOST_TWINS", 2)
+    lower(monkeypatch, index_twins=2)
     [found] = named(device, "plan.txt")
     assert len(found) == 3
     assert own in found

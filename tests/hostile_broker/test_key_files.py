@@ -12,8 +12,6 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, KeyType
 from scbroker import keys as module
-from scbroker.crypto.seal import DecryptionKey, pad_secret, seal, unseal
-from scbroker.crypto.verify import label, sha256
 from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.container_record import parse_entry, parse_record, wrap_info
 from scbroker.wire.users import Session
@@ -46,6 +44,7 @@ from tests.hostile_broker.protocol import (
 from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.hostile_broker.two_keys import for_two_keys
 from tests.kit.brokers import clock
+from tests.kit.crypto import DecryptionKey, label, pad_secret, seal, sha256, unseal
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Step, User, chain_of, key_records

@@ -8,7 +8,6 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace as with_fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,10 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing
-from scbroker.client.core.sealing import OpenPart
 from scbroker.client.users import directory
-from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
-from scbroker.crypto.verify import MLKEM_KEY_SIZE, labelled_hash, sha256
 from scbroker.records import canonical
 from scbroker.records.canonical import encode_object, user_id_of
-from scbroker.records.container_record import Role, parse_entry, parse_record, wrap_info
+from scbroker.records.container_record import parse_entry, parse_record, wrap_info
 from scbroker.records.key_record import ACTIVE, RETIRED, KeyRecord, Signed, parse_key_record
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
@@ -45,8 +41,16 @@ from tests.hostile_broker.protocol import (
     SUBSTITUTION,
     VIEW,
 )
-from tests.hostile_broker.served import content_of, governing_of, instead, opened, same, wrapped_key
+from tests.hostile_broker.served import governing_of, instead, opened, same, wrapped_key
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.crypto import (
+    MLKEM_KEY_SIZE,
+    DecryptionKey,
+    SigningKey,
+    labelled_hash,
+    random_bytes,
+    wrap_key,
+)
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
@@ -694,11 +698,8 @@ def test_a_write_that_is_tried_again_over_a_change_of_keys_uses_nothing_that_the
     # Nobody renewed in between: the head has this container key also when Bob reads it again.
     assert opened(first, story.key) == b"secret"
     check_closed_to(alice, second, story.key)
-    known = OpenPart.open(story.id, Role.Content, content_of(first), story.key)
     with pytest.raises(DECRYPTION):
-        with_fields(known, part=content_of(second)).open_segment(
-            0, second.content, sha256(second.content)
-        )
+        opened(second, story.key, key_of=first)
 
 
 def test_a_change_of_keys_that_is_hidden_from_a_device_is_the_limit(

@@ -21,7 +21,6 @@ from scbroker import (
     ServerProvider,
     openLink,
 )
-from scbroker.client.calls.tasks import io_thread
 from scbroker.client.people.links import LinkUrl
 from scbroker.client.users import accounts
 from scbroker.keys import PassphraseKeys, open_key_file
@@ -34,7 +33,7 @@ from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import DECRYPTION, OPEN, RECORD, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
 from tests.kit.brokers import BrokerProcess, Wire
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, on_io_thread
 from tests.kit.writers import User
 
 CREDENTIALS = BrokerError.credentialsError
@@ -132,7 +131,7 @@ def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
     parts = LinkUrl(creator.serverUrl, creator.apiKey, other, b"s" * 32, False)
     assert parts.userId == ring.userId
     work = accounts.publish(creator._requests, ring, "password", parts.passphrase(None), None)
-    io_thread.submit("test", work).result(PATIENCE)
+    on_io_thread(work)
     creator.grantAccess(box_of(creator), AccessLevel(ring.userId)).result(PATIENCE)
     refused(parts.text, SUBSTITUTION)
 

@@ -15,9 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, ContainerEventType, Head, ServerProvider
-from scbroker.client.containers import fetching, history
+from scbroker.client.containers import fetching
 from scbroker.client.core.judging import Mark
-from scbroker.client.users import directory
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import ContainerRecord, Link, parse_record
 from scbroker.server.broker import Broker, Call
@@ -44,6 +43,7 @@ from tests.hostile_broker.test_event_log import log_of_five, reads
 from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.groups import SHARER, Group
+from tests.kit.limits import lower
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
@@ -169,8 +169,8 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     for number, user in enumerate(others):
         story.tell(user, story.follow(user, type=str(number)))
     device = mallory.device_of(alice)
-    monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
-    monkeypatch.setattr(history, "PIECE_SIGNERS", 3)
+    lower(monkeypatch, key_records=6)  # each user has two key records
+    lower(monkeypatch, piece_signers=3)
     shown: list[str | None] = []
     with suppress(BrokerError.tooLargeError):
         shown.append(device.getContainer(story.uuid).result(PATIENCE).type)
@@ -188,8 +188,8 @@ def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
     for user in others:
         leave(story, user).expect(204)
     device = mallory.device_of(alice)
-    monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
-    monkeypatch.setattr(history, "PIECE_SIGNERS", 3)
+    lower(monkeypatch, key_records=6)  # each user has two key records
+    lower(monkeypatch, piece_signers=3)
     found = device.getContainer(story.uuid).result(PATIENCE)
     assert [str(each.userId) for each in found.access or ()] == [alice.id]
     device.deleteContainer(story.uuid).result(PATIENCE)
@@ -540,7 +540,7 @@ def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
         team.tell(alice, team.follow(alice, name=str(number)))
         story.tell(bob, story.follow(bob, type=str(number), via=team))
     whole = carol.view(story).governing
-    monkeypatch.setattr(proofs, "_MOST_LEAVES", 4)
+    lower(monkeypatch, group_proof_leaves=4)
     monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
     call = Call("tests", "", {"containerId": story.id}, session_of(carol))
 

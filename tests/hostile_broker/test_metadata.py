@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, Container, ContainerEvent, ContainerEventType, SecuredContainer
-from scbroker.crypto.seal import SigningKey
-from scbroker.crypto.verify import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import LABEL, Via, bare_body, parse_record
 from scbroker.server.broker import Broker, Call
@@ -42,6 +40,7 @@ from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import always, content_of, entries_of, relisted, with_list
 from tests.kit.beside import beside
 from tests.kit.brokers import clock
+from tests.kit.crypto import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE, SigningKey
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Story, User, session_of
 

@@ -16,11 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.crypto.at_rest import seal_stored
-from scbroker.crypto.seal import random_bytes
-from scbroker.crypto.verify import sha256
 from scbroker.server.storage.audit import BEFORE_ALL, KEY_CHECK, _mac
 from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.crypto import random_bytes, seal_stored, sha256
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.operators import admin, triggers
 from tests.kit.pages import OperatorsPage

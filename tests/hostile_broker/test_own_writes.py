@@ -22,13 +22,13 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client.containers import fetching
-from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
 from scbroker.wire.containers import ContainerView, RecordReceipt, RecordRequest
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, VIEW
 from tests.hostile_broker.served import same
+from tests.kit.crypto import random_bytes
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
 

@@ -21,7 +21,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, Promise, ServerProvider
-from scbroker.crypto.verify import labelled_hash
 from scbroker.records import container_record
 from scbroker.records.key_record import LABEL, Signed
 from scbroker.server.operations import OPERATIONS
@@ -34,6 +33,7 @@ from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, STATE, VIEW
 from tests.hostile_broker.served import always
+from tests.kit.crypto import labelled_hash
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered

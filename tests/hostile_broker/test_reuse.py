@@ -16,16 +16,15 @@ import pytest
 from cryptography.cobblestone import Cobblestone256Encryptor
 
 from scbroker import AccessLevel, BrokerError, FileTrustStore, Promise, ServerProvider
-from scbroker.client.parts.downloads import RUN
 from scbroker.crypto import seal
-from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import WRAP_SIZE, label
-from scbroker.records.container_record import parse_record
+from scbroker.records.container_record import SEGMENT, parse_record
 from scbroker.wire.containers import RecordRequest
+from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.broker import CutError, Exchange, Rule
 from tests.hostile_broker.protocol import CHUNK, RECORD
 from tests.independent.keys import expand
+from tests.kit.crypto import WRAP_SIZE, Octets, label
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
@@ -250,7 +249,7 @@ def test_a_file_whose_record_was_sent_is_sent_again_under_another_key(
     device = mallory.device_of(alice, bob, store=FileTrustStore(tmp_path / "device"))
     file, count = tmp_path / "file", len(mallory.heard)
     # A file of one chunk has no journal, and so no key that is kept.
-    file.write_bytes(bytes(RUN + 1))
+    file.write_bytes(bytes(CHUNK_SEGMENTS * SEGMENT + 1))
     levels = [level(alice), level(bob, READER)]
     denied = BrokerError.permissionDeniedError
     with mallory.failing(RECORD, denied()), pytest.raises(denied):

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
-from scbroker.crypto.seal import wrap_key
 from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import Bodies
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory
 from tests.hostile_broker.protocol import BODIES, DECRYPTION, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import governing_of, instead, with_wrap
+from tests.kit.crypto import wrap_key
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
 

@@ -16,7 +16,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.crypto.seal import random_bytes
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
@@ -26,6 +25,7 @@ from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.crypto import random_bytes
 from tests.kit.tables import count_rows, query
 from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE

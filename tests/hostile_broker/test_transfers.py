@@ -20,12 +20,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from scbroker import BrokerError, Header, MemoryTrustStore, ServerProvider
-from scbroker.client.http import requests
-from scbroker.client.parts.downloads import RUN
-from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.parts import Transfer, Transfers
+from scbroker.wire.parts import CHUNK_SEGMENTS, Transfer, Transfers
 from tests.hostile_broker.accomplices import Mallory, check_no_file
 from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.protocol import (
@@ -40,7 +37,9 @@ from tests.hostile_broker.protocol import (
     VIEW,
 )
 from tests.kit.brokers import answered
+from tests.kit.crypto import random_bytes
 from tests.kit.impatience import be_impatient
+from tests.kit.limits import lower
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
@@ -418,13 +417,13 @@ def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(
 OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT
 COMPARED = 100_000
 TRIES = 50
-IN_FILE = 2 * RUN // SEGMENT + 3
+IN_FILE = 2 * CHUNK_SEGMENTS + 3
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of three chunks, of which the last is read after the first was sent."""
-    monkeypatch.setattr(requests, "CHUNKS_AT_ONCE", 1)
+    lower(monkeypatch, chunks_at_once=1)
     path = tmp_path / "file"
     path.write_bytes(OLD * IN_FILE)
     return path

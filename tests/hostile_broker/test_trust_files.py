@@ -18,10 +18,10 @@ import pytest
 
 from scbroker import BrokerError, FileSessionStore, FileTrustStore, SealedKeys, ServerProvider
 from scbroker.client import local_state
-from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.protocol import ROLLBACK
+from tests.kit.limits import lower
 from tests.kit.scripts import run_script
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
@@ -51,7 +51,7 @@ def copy_to(copy: Path, path: Path) -> None:
 def test_a_process_that_was_idle_while_the_log_was_compacted_takes_no_older_state(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 8)
+    lower(monkeypatch, mark_entries=8)
     folder = mallory.new_store().directory
     story = Story(alice).created(content=b"1")
     idle, busy = (mallory.device(alice.ring, FileTrustStore(folder)) for _ in range(2))
@@ -148,7 +148,7 @@ def test_no_device_begins_beside_removed_files_while_another_one_writes_to_them(
     mallory: Mallory, alice: User, removed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its marks would be lost when the other one ends: SQLite then writes what is in the removed files."""
-    monkeypatch.setattr(local_state, "LOCK_SECONDS", 0.1)
+    lower(monkeypatch, state_lock_seconds=0.1)
     story = Story(alice).created(content=b"1")
     device = mallory.device_of(alice, store=mallory.new_store())
     story.tell(alice, story.follow(alice, content=b"2"))

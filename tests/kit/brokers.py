@@ -35,7 +35,6 @@ import scbroker.server.broker
 import scbroker.server.storage.audit
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.http.transport import Body, Response, Transport, mounted
-from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.testing.in_process import ASGITransport, serving
@@ -44,6 +43,7 @@ from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import canonical_origin
 from tests.kit import program
+from tests.kit.crypto import random_bytes
 from tests.kit.engines import free_port
 from tests.kit.processes import Process, command, start
 from tests.kit.waiting import PATIENCE

@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from scbroker.crypto.seal import DecryptionKey, derive_key, random_bytes, seal, unseal, wrap_key
-from scbroker.crypto.verify import sha256
 from scbroker.records import roster as grammar
 from scbroker.records.canonical import encode_object, encode_value, group_name_of
 from scbroker.records.container_record import ContainerRecord, Link, Via, parse_record, type_hash
@@ -37,6 +35,7 @@ from scbroker.wire.groups import (
 )
 from scbroker.wire.rosters import Leaf, MemberWrap, RosterRequest
 from tests.kit.brokers import Answer, clock
+from tests.kit.crypto import DecryptionKey, derive_key, random_bytes, seal, sha256, unseal, wrap_key
 from tests.kit.writers import KEEP, Grant, Grants, Story, User
 
 READER, WRITER, SHARER = (int(role) for role in GroupRole)

@@ -5,9 +5,13 @@ condition holds, for as long as a slow and busy machine may need.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from scbroker.client.calls.tasks import io_thread
+
+T = TypeVar("T")
 
 PATIENCE: Final = 120.0
 """Seconds that a test waits for what has to happen: only a test that fails waits so long."""
@@ -28,6 +32,11 @@ async def until(holds: Callable[[], object], what: str = "it never held") -> Non
     while not holds():
         assert monotonic() < deadline, what
         await asyncio.sleep(_PAUSE)
+
+
+def on_io_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run this where the library does its requests, and return its result."""
+    return io_thread.submit("test", work).result(PATIENCE)
 
 
 async def tick(times: int = 1) -> None:

@@ -18,8 +18,6 @@ import asyncpg
 import msgspec
 
 from scbroker.client.core.sealing import NewPart, make_type
-from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
-from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.keys import KeyRing
 from scbroker.records import batch
 from scbroker.records.canonical import (
@@ -87,6 +85,14 @@ from scbroker.wire.users import (
     UserDeletion,
 )
 from tests.kit.brokers import Answer, Wire, clock
+from tests.kit.crypto import (
+    DecryptionKey,
+    SigningKey,
+    labelled_hash,
+    random_bytes,
+    sha256,
+    wrap_key,
+)
 from tests.kit.tables import query
 from tests.kit.waiting import wait_until
 

@@ -4,14 +4,13 @@ import hashlib
 
 import pytest
 
-from scbroker.crypto.seal import SigningKey, random_bytes
-from scbroker.crypto.verify import SIGNATURE_SIZE, VerifyingKey
 from scbroker.errors import IntegrityError
 from scbroker.records import batch
 from scbroker.records.batch import BatchSignature
 from scbroker.records.canonical import decode_object, encode_object
 from tests.independent import batches as other
 from tests.kit.cases import in_one_case
+from tests.kit.crypto import SIGNATURE_SIZE, SigningKey, VerifyingKey, random_bytes
 
 KEY = SigningKey.generate()
 

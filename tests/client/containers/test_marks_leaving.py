@@ -13,12 +13,13 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import fetching, sending
+from scbroker.client.containers import fetching
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.wire.containers import ContainerView
 from tests.client.conftest import id_of, refusal
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
+from tests.kit.limits import lower
 from tests.kit.network import Network, after, lying, refused
 from tests.kit.waiting import PATIENCE
 
@@ -171,7 +172,7 @@ def test_a_departure_that_the_broker_refuses_is_uncertain_until_the_list_changes
 def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_takes_effect(
     alice: ServerProvider, bob: ServerProvider, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_DEPARTURES", 2)
+    lower(monkeypatch, departure_attempts=2)
     box = shared(alice, (bob, READER))
     network.treat("POST", DEPARTURE, refused(BrokerError.conflictError()))
     failed = refusal(bob.leaveContainer(box), BrokerError.conflictError)

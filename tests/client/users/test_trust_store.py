@@ -21,6 +21,7 @@ from scbroker.client import local_state
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import LoggedMarks, Marks, each_mark, raise_to
 from tests.kit.cases import in_one_case
+from tests.kit.limits import lower
 from tests.kit.scripts import run_script
 from tests.kit.state import change, read
 from tests.kit.waiting import PATIENCE
@@ -215,7 +216,7 @@ def compact(marks: Marks) -> None:
 def test_a_long_log_is_compacted_and_keeps_every_latest_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 50)
+    lower(monkeypatch, mark_entries=50)
     marks, other = open_in(tmp_path), open_in(tmp_path)
     fill(marks, 3)
     for _ in range(3):
@@ -250,7 +251,7 @@ def test_a_log_of_large_values_is_compacted_sooner(
 def test_pages_are_in_the_order_of_keys_also_after_a_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 4)
+    lower(monkeypatch, mark_entries=4)
     marks, other, model = open_in(tmp_path), open_in(tmp_path), dict[bytes, bytes]()
     for key in (b"f", b"b", b"e", b"a", b"d", b"c", b"g"):
         assert marks.swap("container", key, None, key)
@@ -274,7 +275,7 @@ def test_a_store_whose_pages_do_not_rise_is_refused() -> None:
 def test_the_marks_that_were_set_since_a_position_are_told_and_all_if_the_file_does_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 20)
+    lower(monkeypatch, mark_entries=20)
     marks = logged(tmp_path)
     start, found = marks.set_since("number", (0, b""))
     assert found == []
@@ -301,7 +302,7 @@ def logged(folder: Path) -> LoggedMarks:
 def test_a_process_that_slept_through_more_entries_than_are_kept_is_told_to_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "_COMPACT_AT", 4)
+    lower(monkeypatch, mark_entries=4)
     monkeypatch.setattr(trust_store, "_KEPT_HASHES", 20)
     writer, asleep = open_in(tmp_path), open_in(tmp_path)
     fill_some(writer, 15)
@@ -350,7 +351,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_lock_that_another_holds_is_waited_for_and_then_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_state, "LOCK_SECONDS", 0.1)
+    lower(monkeypatch, state_lock_seconds=0.1)
     marks, other = open_in(tmp_path), sqlite3.connect(tmp_path / "state.db")
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(BrokerError.trustStoreError, match="locked"):
@@ -419,7 +420,7 @@ def test_a_file_does_what_a_dict_does_whatever_the_order(
     store = FileTrustStore(folder)
     marks = [store.open(USER, SECRET), store.open(USER, SECRET)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trust_store, "_COMPACT_AT", 4)
+        lower(patched, mark_entries=4)
         for number, (step, kind, key, value) in enumerate(steps):
             mine = marks[number % 2]
             if step == "swap":
