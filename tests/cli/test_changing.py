@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-import pexpect
 import pytest
 
 from scbroker import (
@@ -52,7 +51,7 @@ def test_rm_asks_names_who_loses_the_container_and_deletes_it(
     terminal.expect("Delete 'a.txt' for everybody, also for Bob.*undone")
     terminal.sendline("n")
     terminal.expect("Nothing was changed")
-    terminal.expect(pexpect.EOF)
+    ended(terminal, 1)
     assert len(listed(session)) == 2  # with the address book
     terminal = alice.at_terminal("rm", "a.txt")
     terminal.expect("undone")

@@ -1,6 +1,5 @@
 """The commands of the address book: people are found by name once their fingerprint is known."""
 
-import pexpect
 import pytest
 
 from scbroker import ContactCard, KeyRing
@@ -32,7 +31,7 @@ def test_a_contact_is_verified_only_by_the_fingerprint_that_the_person_reads_out
     asked.expect("Fingerprint: ")
     asked.sendline(right.upper().replace(" ", "-"))
     asked.expect("The fingerprint is the same: Bob is verified")
-    asked.expect(pexpect.EOF)
+    ended(asked)
     assert alice.json("contacts", "show", "Bob")["verified"] is True
     assert (
         alice.run("contacts", "add", card_of(bob)).error == "Bob is in your contacts, verified.\n"

@@ -5,10 +5,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import pexpect
 import pytest
 
-from tests.kit.people import Person, put
+from tests.kit.people import Person, ended, put
 from tests.kit.processes import command
 
 NAME = "O'$(touch pwned)"
@@ -52,9 +51,7 @@ def test_an_error_of_the_system_does_not_print_escape_sequences(stranger: Person
 def test_a_keyfile_is_not_written_to_a_terminal(alice: Person) -> None:
     terminal = alice.at_terminal("key-file", "export", "-")
     terminal.expect("A KeyFile is binary")
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == 2
+    ended(terminal, 2)
 
 
 @pytest.mark.long

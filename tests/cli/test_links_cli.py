@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-import pexpect
 import pytest
 
 from scbroker import Link
 from tests.cli.test_sharing import card_of, store
-from tests.kit.people import Person
+from tests.kit.people import Person, ended
 from tests.kit.waiting import PATIENCE
 
 PASSWORD = "correct Horse 7"
@@ -78,7 +77,7 @@ def test_link_and_password_are_asked_for_without_echo(alice: Person, stranger: P
         making.expect("[pP]assword.*: ")
         making.sendline(PASSWORD)
     making.expect("#scbroker-link:")
-    making.expect(pexpect.EOF)
+    ended(making)
     shown = making.before
     assert shown is not None
     assert PASSWORD not in shown
@@ -93,7 +92,7 @@ def test_link_and_password_are_asked_for_without_echo(alice: Person, stranger: P
     assert opening.before is not None
     assert kept.url[-20:] not in opening.before
     assert PASSWORD not in opening.before
-    opening.expect(pexpect.EOF)
+    ended(opening)
 
 
 @pytest.mark.long
@@ -120,7 +119,7 @@ def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
     asked.expect(r"Revoke the link 'one'\? \[y/N\]")
     asked.sendline("y")
     asked.expect("opens nothing any more")
-    asked.expect(pexpect.EOF)
+    ended(asked)
     assert alice.json("link", "--revoke", rows[1]["userId"], "--yes")["name"] == "two"
     alice.run("link", "--revoke", urls[2], "--yes")
     assert alice.json("link") == []

@@ -6,7 +6,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 
 from scbroker import (
@@ -21,7 +20,7 @@ from scbroker.cli.commands.putting import Sending, Step
 from scbroker.cli.files import find
 from scbroker.cli.together import Together, tried
 from tests.cli.conftest import Halting
-from tests.kit.people import Person, interrupted
+from tests.kit.people import Person, ended, interrupted
 from tests.kit.waiting import PATIENCE, wait_until
 
 MIB = 1_048_576
@@ -248,7 +247,7 @@ def test_an_update_that_others_can_read_is_confirmed_and_names_them(
     terminal = alice.at_terminal("put", "a.txt", "--update")
     terminal.expect("write the new versions there")
     terminal.sendline("n")
-    terminal.expect(pexpect.EOF)
+    ended(terminal, 1)
     assert found(bob, row["id"]).content == b"old"
     alice.run("put", "a.txt", "--update", "--yes")
     assert found(bob, row["id"]).content == b"new secret"
