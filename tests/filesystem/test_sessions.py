@@ -25,6 +25,35 @@ def test_a_session_that_the_program_closed_is_resumed(kept_options: dict[str, An
     assert ContainerFileSystem(**kept_options).ls("") == []
 
 
+def test_a_filesystem_stays_with_its_user_and_broker_whatever_comes_later(
+    kept_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that one user opened is never stored as another's, nor at another broker."""
+    files = ContainerFileSystem(**kept_options)
+    files.pipe("diary", b"of Alice")
+    writing = files.open("secret", "wb")
+    writing.write(b"of Alice")
+    with ServerProvider.fromEnvironment(None, **kept_options) as other:
+        other.register("B password 2", "B passphrase 2", keep=True).result(PATIENCE)
+        user: dict[str, Any] = {"userId": other.getUserId().result(PATIENCE)}
+        monkeypatch.setenv("SCBROKER_SERVER_URL", "http://127.0.0.1:9")
+        assert files.cat("diary") == b"of Alice"
+        files.provider.logout().result(PATIENCE)
+        for act in (lambda: files.ls(""), writing.close):
+            with pytest.raises(BrokerError.notAuthenticatedError):
+                act()
+        monkeypatch.setenv("SCBROKER_SERVER_URL", other.serverUrl)
+        assert ContainerFileSystem(**kept_options, **user).ls("") == []
+
+
+def test_a_provider_is_one_and_comes_alone(kept_options: dict[str, Any]) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="must be a BrokerProvider, not str"):
+        ContainerFileSystem(provider="https://broker.example")  # type: ignore[arg-type]
+    provider = ContainerFileSystem(**kept_options).provider
+    with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
+        ContainerFileSystem(provider=provider, **kept_options)
+
+
 def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
     kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

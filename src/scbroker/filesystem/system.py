@@ -86,7 +86,18 @@ class ContainerFileSystem(AbstractFileSystem):
         if unknown := generic.keys() - _GENERIC:
             raise TypeError(f"scbroker:// has no option {', '.join(sorted(unknown))}")
         super().__init__(**generic)
-        self._given = provider
+        if provider is not None:
+            if not isinstance(provider, scbroker.BrokerProvider):
+                raise errors.InvalidArgumentError(
+                    f"provider must be a BrokerProvider, not {type(provider).__name__}"
+                )
+            if userId or sessionStore or trustStore:
+                raise errors.InvalidArgumentError(
+                    "provider has a session: pass it without userId, sessionStore and trustStore, also in "
+                    "the configuration of fsspec"
+                )
+        self._given = self._provider = provider
+        self._process = 0
         # Absolute: the session is resumed later, and the program may change its working directory before.
         kept, marks = (each and str(Path(each).absolute()) for each in (sessionStore, trustStore))
         self._session = (userId, kept, marks)
@@ -96,8 +107,10 @@ class ContainerFileSystem(AbstractFileSystem):
 
     @property  # not cached_property, which fsspec's asynchronous wrapper would read in its loop
     def provider(self) -> scbroker.BrokerProvider:
-        """The session that the filesystem uses."""
-        return self._given or _kept_session(*self._session)
+        """The session that the filesystem uses: of one user at one broker as long as its process lasts."""
+        if self._provider is None or (self._given is None and self._process != os.getpid()):
+            self._provider, self._process = _kept_session(*self._session), os.getpid()
+        return self._provider
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
