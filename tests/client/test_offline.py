@@ -118,8 +118,8 @@ def test_a_large_content_is_answered_if_the_cache_has_it_whole(
     reader = cache.openContainerContent(part).result(PATIENCE)
     assert reader is not None
     assert reader.readRange(5, 5).result(PATIENCE) == LARGE[5:10]
-    refusal(reader.readRange(len(LARGE) - 5, 5), BrokerError.offlineError, "all of this content")
-    refusal(cache.getContainerContent(none), BrokerError.offlineError, "all of this content")
+    refusal(reader.readRange(len(LARGE) - 5, 5), BrokerError.offlineError, "part of this content")
+    refusal(cache.getContainerContent(none), BrokerError.offlineError, "part of this content")
 
 
 @pytest.mark.long

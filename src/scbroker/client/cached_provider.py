@@ -36,67 +36,41 @@ from scbroker.types import SecuredContainer
 
 T = TypeVar("T")
 GIB: Final = 1_073_741_824
-ANSWERED: Final = (
-    "getContainer",
-    "getContainerContent",
-    "getContainerHeader",
-    "getContainerMetadata",
-    "getContainers",
-    "getGroupMembers",
-    "getLinks",
-    "getPublicKeys",
-    "listContainers",
-    "openContainerContent",
-    "saveContainerContent",
+ANSWERED: Final = frozenset(
+    {
+        "getContainer",
+        "getContainerContent",
+        "getContainerHeader",
+        "getContainerMetadata",
+        "getContainers",
+        "getGroupMembers",
+        "getLinks",
+        "getPublicKeys",
+        "iterContainers",
+        "listContainers",
+        "openContainerContent",
+        "saveContainerContent",
+    }
 )
-"""Operations that the cache answers while the broker is away; `iterContainers` is one more."""
-REFUSED: Final = (
-    "acceptGroup",
-    "addGroupMembers",
-    "blockUser",
-    "changeCredentials",
-    "confirmAccess",
-    "createContainer",
-    "createContainers",
-    "createGroup",
-    "createLink",
-    "createOrUpdateKeyFile",
-    "declineGroup",
-    "deleteContainer",
-    "deleteGroup",
-    "deleteKeyFile",
-    "getBlockedUsers",
-    "getEvents",
-    "getGroups",
-    "getKeyFile",
-    "getLatestActiveSigningKey",
-    "getSentChanges",
-    "getUsage",
-    "grantAccess",
-    "leaveContainer",
-    "leaveGroup",
-    "needToSyncAccount",
-    "removeGroupMembers",
-    "renameGroup",
-    "renewGroup",
-    "replaceGroup",
-    "resetContainerMark",
-    "resetEventMark",
-    "revokeAccess",
-    "revokeLink",
-    "setGroupManagers",
-    "setGroupRoles",
-    "unblockUser",
-    "updateContainer",
-    "updateContainerAccessLevels",
-    "updateContainerContent",
-    "updateContainerHeader",
-    "updateContainerType",
-    "updateContainersAccessLevels",
+"""Operations that the cache answers while the broker is away."""
+AS_EVER: Final = frozenset(
+    {
+        "clear",
+        "followEvents",
+        "forgetKeptSession",
+        "getCachedAt",
+        "getContactCard",
+        "getKeptSessions",
+        "getKeyRing",
+        "getReminder",
+        "getUserId",
+        "logIn",
+        "logout",
+        "register",
+        "resumeSession",
+    }
 )
-"""Operations that fail at once with `OfflineError` while the broker is away."""
-_OWN: Final = ("clear", "getCachedAt", "logIn", "resumeSession")
-"""Operations whose bodies use the methods of the CachedProvider itself."""
+"""Operations that need no broker, or try to reach it. While it is away, all others fail at once."""
 _log = logging.getLogger("scbroker")
 
 
@@ -154,11 +128,13 @@ class CachedProvider(BaseProvider):
                 f"provider must be a ServerProvider, not {type(provider).__name__}"
             )
         self._provider: ServerProvider = provider
+        self._requests, self._trust_store = provider._requests, provider._trust_store
+        self._kept, self._validator = provider._kept, provider._validator
         self._root, self._max = checked_root(folder, maxBytes), maxBytes
         self._follow = bool(follow)
         self._reach: Reach = Reach()
         self._cached: _Cached | None = None
-        self._stop: Callable[[], object] = _nothing
+        self._stop: Callable[[], object] = lambda: None
         mainQueue.notice_loop()
 
     @property
@@ -234,104 +210,73 @@ class CachedProvider(BaseProvider):
 
     def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any:
         """Run an operation with the broker or the cache, as the tables above say."""
-        if name in ANSWERED:
-            return self._read_either(body, given)
-        if name in REFUSED:
-            return self._change(name, body, given)
-        if name in _OWN:
-            return super()._perform(name, body, given)
-        if name == "iterContainers":
-            return self._iterate(body, given)
-        if name == "deleteUser":
-            return self._delete_user(body)
-        work = body(self._provider, **given)
         if name == "logout":
-            begun_work = begun(work)
-            self._stop()  # else the log-out would wait for a container that is being refreshed
-            return _soon(begun_work)
-        return self._noting(begun(work)) if name in ("register", "getReminder") else work
+            return self._log_out(begun(body(self._provider)))
+        if name in AS_EVER:
+            work = super()._perform(name, body, given)
+            return self._noting(begun(work)) if name == "getReminder" else work
+        cached = self._cache()
 
-    async def _log_in(
-        self,
-        user_id: uuid.UUID,
-        password: str | None,
-        passphrase: str,
-        ring: KeyRing | None,
-        keep: bool,
-    ) -> bytes | None:
-        if ring is not None:
-            return await self._provider._keeping(keep, lambda: self._begin(ring))
-        return await self._noting(self._provider._log_in(user_id, password, passphrase, None, keep))
+        def offline() -> Any:
+            return body(self._provider._with_session(cached.offline), **given)
 
-    async def _resume(
-        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
-    ) -> uuid.UUID:
-        return await self._provider._resume(user_id, begin)
+        if name == "iterContainers":
+            return self._pages(body(self._provider, **given), offline())
+        if self._reach.is_away:
+            if name in ANSWERED:
+                return self._from_cache(begun(offline()))
+            return self._refused(name)
+        online = begun(body(self._provider, **given))
+        if name in ANSWERED:
+            asked = given.get("containerIds", [given.get("containerId")])
+            return self._online_first(cached, online, offline, asked)
+        return self._noting(self._changing(cached, name, online, given))
+
+    async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
+        return await self._provider._adopt(self._noting(beginning))
 
     async def _begin(self, ring: KeyRing) -> None:
         """Begin a session with a KeyRing; if the broker is away, check it against cached public keys."""
 
         def prepare() -> tuple[Session, Copies]:
-            session = self._provider._session_of(ring)
+            session = self._session_of(ring)
             return session, Copies(self._folder(session), session)
 
         session, copies = await io_thread.in_pool(prepare)
         if not copies.folder.has(USER, ring.userId.bytes):
-            return await self._noting(self._provider._begin(ring))
+            return await super()._begin(ring)
         try:
             with answered_soon():
-                await self._provider._begin(ring)
-        except errors.UnreachableError as error:
+                return await super()._begin(ring)
+        except errors.UnreachableError:
             await begin(session, OfflineSession(session, copies))
-            self._reach.lost(error)
-            return await self._provider._adopt(ready((session, None)))
-        self._reach.found()
-        return None
+        return await self._provider._adopt(ready((session, None)))
 
-    def _delete_user(self, body: Callable[..., Work[None]]) -> Work[None]:
-        folder = self._cache().copies.folder
+    async def _log_out(self, work: Work[None]) -> None:
+        """Log out without waiting for a container that is being refreshed, or for an absent broker."""
+        self._stop()
+        await called()
+        with answered_soon():
+            await work
 
-        async def work(deletion: Work[None]) -> None:
-            await deletion
-            await io_thread.in_pool(folder.clear)
-
-        return self._unless_away("deleteUser", lambda: work(begun(body(self._provider))))
-
-    def _iterate(self, body: Callable[..., Pages[Any]], given: dict[str, Any]) -> Pages[Any]:
-        cached = self._cache()
-        offline = body(self._provider._with_session(cached.offline), **given)
-        online = body(self._provider, **given)
-        return self._pages(offline if self._reach.is_away else online, offline)
-
-    async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
+    async def _pages(self, online: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
         """Yield the broker's pages, or those of the cache if the request for the first page gets no answer.
 
         The cache never continues a list that the broker began: the two may have other containers.
         """
-        try:
-            with answered_soon() if pages is not offline else contextlib.nullcontext():
-                first = await anext(pages, None)
-        except errors.UnreachableError as error:
-            self._reach.lost(error)
-            pages, first = offline, await anext(offline, None)
+        pages, first = offline, None
+        if not self._reach.is_away:
+            try:
+                with answered_soon():
+                    first = await anext(online, None)
+                pages = online
+            except errors.UnreachableError as error:
+                self._reach.lost(error)
         async with contextlib.aclosing(pages):
             if first is not None:
                 yield first
             async for page in pages:
                 yield page
-
-    def _read_either(self, body: Callable[..., Work[T]], given: dict[str, Any]) -> Work[T]:
-        """Return the body of a read: the broker answers it, or the cache while the broker is away."""
-        cached = self._cache()
-
-        def offline() -> Work[T]:
-            return body(self._provider._with_session(cached.offline), **given)
-
-        if self._reach.is_away:
-            return self._from_cache(begun(offline()))
-        online = begun(body(self._provider, **given))
-        asked = given.get("containerIds", [given.get("containerId")])
-        return self._online_first(cached, online, offline, asked)
 
     async def _online_first(
         self,
@@ -346,17 +291,17 @@ class CachedProvider(BaseProvider):
         cache.
         """
         await called()
-        is_cached = all(each is None or cached.copies.has(each, touch=False) for each in asked)
+        ids = [each for each in asked if each is not None]
+        is_cached = all(cached.copies.has(each, touch=False) for each in ids)
         try:
             with answered_soon() if is_cached else contextlib.nullcontext():
                 found = await online
         except errors.UnreachableError as error:
             self._reach.lost(error)
-        else:
-            await cached.copies.keep_chains()
-            await cached.copies.ask(each for each in asked if each is not None)
-            return found
-        return await self._from_cache(offline())
+            return await self._from_cache(offline())
+        await cached.copies.keep_chains()
+        await cached.copies.ask(ids)
+        return found
 
     async def _from_cache(self, offline: Work[T]) -> T:
         await called()
@@ -365,12 +310,6 @@ class CachedProvider(BaseProvider):
         except errors.OfflineError:
             self._reach.needed()
             raise
-
-    def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]:
-        """Return an operation that needs the broker; while the broker is away, it fails at once."""
-        if self._reach.is_away:
-            return self._refused(name)
-        return self._noting(work())
 
     async def _noting(self, work: Work[T]) -> T:
         """Run work; note whether the broker answered. A broker that is away gets little time to answer."""
@@ -392,28 +331,21 @@ class CachedProvider(BaseProvider):
             "Try again when it is back."
         )
 
-    def _change(
-        self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
-    ) -> Work[Any]:
-        """Return an operation that fails at once while the broker is away, and refreshes changed copies."""
-        cached = self._cache()
-
-        async def work(change: Work[T]) -> T:
-            found = await change
-            changed = _changed(found, given)
-            await cached.copies.ask(changed)
-            cached.refresh.changed(changed)
+    async def _changing(
+        self, cached: _Cached, name: str, change: Work[T], given: dict[str, Any]
+    ) -> T:
+        """Run an operation that may change containers; have those that it names or returns read again."""
+        found = await change
+        if name == "deleteUser":
+            await io_thread.in_pool(cached.copies.folder.clear)
             return found
-
-        return self._unless_away(name, lambda: work(begun(body(self._provider, **given))))
-
-
-def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]:
-    """Return the containers that an operation may have changed: those that it names or returns."""
-    results = result if isinstance(result, list) else [result]
-    named = arguments.get("containerId")
-    returned = {each.id for each in results if isinstance(each, SecuredContainer)}
-    return returned | {named} if isinstance(named, uuid.UUID) else returned
+        results = found if isinstance(found, list) else [found]
+        changed = {each.id for each in results if isinstance(each, SecuredContainer)}
+        if isinstance(named := given.get("containerId"), uuid.UUID):
+            changed.add(named)
+        await cached.copies.ask(changed)
+        cached.refresh.changed(changed)
+        return found
 
 
 async def begin(session: Session, offline: OfflineSession) -> None:
@@ -433,14 +365,3 @@ async def begin(session: Session, offline: OfflineSession) -> None:
             f"The cached keys were refused ({error}), and the broker is away: log in when it is back."
         ) from None
     session.token.had_one = True
-
-
-async def _soon(work: Work[T]) -> T:
-    """Log out without waiting for an absent broker: the token expires by itself."""
-    await called()
-    with answered_soon():
-        return await work
-
-
-def _nothing() -> None:
-    pass

@@ -22,64 +22,39 @@ from scbroker.keys import KeyRing
 
 T = TypeVar("T")
 GIB: Final = 1073741824
-ANSWERED: Final = (
-    "getContainer",
-    "getContainerContent",
-    "getContainerHeader",
-    "getContainerMetadata",
-    "getContainers",
-    "getGroupMembers",
-    "getLinks",
-    "getPublicKeys",
-    "listContainers",
-    "openContainerContent",
-    "saveContainerContent",
+ANSWERED: Final = frozenset(
+    {
+        "getContainer",
+        "getContainerContent",
+        "getContainerHeader",
+        "getContainerMetadata",
+        "getContainers",
+        "getGroupMembers",
+        "getLinks",
+        "getPublicKeys",
+        "iterContainers",
+        "listContainers",
+        "openContainerContent",
+        "saveContainerContent",
+    }
 )
-REFUSED: Final = (
-    "acceptGroup",
-    "addGroupMembers",
-    "blockUser",
-    "changeCredentials",
-    "confirmAccess",
-    "createContainer",
-    "createContainers",
-    "createGroup",
-    "createLink",
-    "createOrUpdateKeyFile",
-    "declineGroup",
-    "deleteContainer",
-    "deleteGroup",
-    "deleteKeyFile",
-    "getBlockedUsers",
-    "getEvents",
-    "getGroups",
-    "getKeyFile",
-    "getLatestActiveSigningKey",
-    "getSentChanges",
-    "getUsage",
-    "grantAccess",
-    "leaveContainer",
-    "leaveGroup",
-    "needToSyncAccount",
-    "removeGroupMembers",
-    "renameGroup",
-    "renewGroup",
-    "replaceGroup",
-    "resetContainerMark",
-    "resetEventMark",
-    "revokeAccess",
-    "revokeLink",
-    "setGroupManagers",
-    "setGroupRoles",
-    "unblockUser",
-    "updateContainer",
-    "updateContainerAccessLevels",
-    "updateContainerContent",
-    "updateContainerHeader",
-    "updateContainerType",
-    "updateContainersAccessLevels",
+AS_EVER: Final = frozenset(
+    {
+        "clear",
+        "followEvents",
+        "forgetKeptSession",
+        "getCachedAt",
+        "getContactCard",
+        "getKeptSessions",
+        "getKeyRing",
+        "getReminder",
+        "getUserId",
+        "logIn",
+        "logout",
+        "register",
+        "resumeSession",
+    }
 )
-_OWN: Final = ("clear", "getCachedAt", "logIn", "resumeSession")
 _log = logging.getLogger("scbroker")
 
 class _Cached:
@@ -128,22 +103,10 @@ class CachedProvider(BaseProvider):
     def _cache(self) -> _Cached: ...
     def _folder(self, session: Session) -> CacheFolder: ...
     def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any: ...
-    async def _log_in(
-        self,
-        user_id: uuid.UUID,
-        password: str | None,
-        passphrase: str,
-        ring: KeyRing | None,
-        keep: bool,
-    ) -> bytes | None: ...
-    async def _resume(
-        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
-    ) -> uuid.UUID: ...
+    async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T: ...
     async def _begin(self, ring: KeyRing) -> None: ...
-    def _delete_user(self, body: Callable[..., Work[None]]) -> Work[None]: ...
-    def _iterate(self, body: Callable[..., Pages[Any]], given: dict[str, Any]) -> Pages[Any]: ...
-    async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]: ...
-    def _read_either(self, body: Callable[..., Work[T]], given: dict[str, Any]) -> Work[T]: ...
+    async def _log_out(self, work: Work[None]) -> None: ...
+    async def _pages(self, online: Pages[Any], offline: Pages[Any]) -> Pages[Any]: ...
     async def _online_first(
         self,
         cached: _Cached,
@@ -152,15 +115,11 @@ class CachedProvider(BaseProvider):
         asked: Iterable[uuid.UUID | None],
     ) -> T: ...
     async def _from_cache(self, offline: Work[T]) -> T: ...
-    def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]: ...
     async def _noting(self, work: Work[T]) -> T: ...
     async def _refused(self, name: str) -> Any: ...
-    def _change(
-        self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
-    ) -> Work[Any]: ...
+    async def _changing(
+        self, cached: _Cached, name: str, change: Work[T], given: dict[str, Any]
+    ) -> T: ...
     ...
 
-def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]: ...
 async def begin(session: Session, offline: OfflineSession) -> None: ...
-async def _soon(work: Work[T]) -> T: ...
-def _nothing() -> None: ...

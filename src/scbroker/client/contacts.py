@@ -86,7 +86,8 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             f"No contact is named {name!r}: add the person's card first.{hint}"
         )
 
-    def replace(self, old: _Entry, new: _Entry) -> _Book:
+    def replace(self, old: _Entry, **fields: Any) -> _Book:
+        new = msgspec.structs.replace(old, **fields)
         return _Book(tuple(new if each is old else each for each in self.contacts))
 
     def without(self, old: _Entry) -> _Book:
@@ -134,9 +135,13 @@ class Contacts(Operations):
                     raise errors.AlreadyExistsError(
                         f"This user is in the book as {same.name!r}: rename that contact instead."
                     )
-                return book.replace(same, _replaced(same, verified=True)) if verified else book
+                return book.replace(same, verified=True) if verified else book
             if (other := book.by_key.get(new.key)) is not None:
-                raise _substituted(other, card)
+                raise errors.KeySubstitutionError(
+                    f"{other.name!r} is in the book with the fingerprint {other.contact.fingerprint}, and "
+                    f"this card has {card.fingerprint}: compare them with the person. If the person has a "
+                    "new user, remove the contact first; if they are two people, pass another name."
+                )
             if len(book.contacts) == MAX_CONTACTS:
                 raise errors.TooLargeError(
                     f"The book has {MAX_CONTACTS} contacts: remove some first."
@@ -223,7 +228,7 @@ class Contacts(Operations):
                 raise errors.AlreadyExistsError(
                     f"Another contact is named {newName!r}: choose another name, or remove that contact."
                 )
-            return book.replace(old, _replaced(old, name=newName))
+            return book.replace(old, name=newName)
 
         return await self._changed(edit, lambda book: book.get(newName))
 
@@ -246,7 +251,7 @@ class Contacts(Operations):
                     f"with {show_fingerprint(bytes.fromhex(digits))}: do not share with this contact. Ask "
                     "the person for their card, and remove this contact."
                 )
-            return book.replace(old, _replaced(old, verified=True))
+            return book.replace(old, verified=True)
 
         return await self._changed(edit, lambda book: book.get(name))
 
@@ -272,16 +277,3 @@ class Contacts(Operations):
 
 def _contacts(book: _Book) -> Sequence[Contact]:
     return [book.by_key[key].contact for key in sorted(book.by_key)]
-
-
-def _replaced(entry: _Entry, **fields: Any) -> _Entry:
-    found: _Entry = msgspec.structs.replace(entry, **fields)
-    return found
-
-
-def _substituted(other: _Entry, card: ContactCard) -> errors.KeySubstitutionError:
-    return errors.KeySubstitutionError(
-        f"{other.name!r} is in the book with the fingerprint {other.contact.fingerprint}, and this card has "
-        f"{card.fingerprint}: compare them with the person. If the person has a new user, remove the contact "
-        "first; if they are two people, pass another name."
-    )

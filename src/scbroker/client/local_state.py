@@ -25,15 +25,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import filelock
-
 from scbroker.client.calls.tasks import check_process
 from scbroker.errors import TrustStoreError
 from scbroker.folders import make_folder
 
-_FIRST_PAUSE: Final = 0.0005
-"""Seconds before the second attempt to lock a file; each further pause doubles."""
-_LONGEST_PAUSE: Final = 0.05
 # Follow no link, and do not block on opening a pipe.
 _OPEN_FLAGS: Final = (
     os.O_RDWR
@@ -84,17 +79,6 @@ def make_own_folder(folder: Path) -> None:
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))
     if os.name == "posix" and state.st_mode & 0o022:
         raise OSError(errno.EPERM, f"other users can write it: run chmod go-w {folder}")
-
-
-def lock_by(descriptor: int, deadline: float) -> bool:
-    """Lock an open file; return False if another process keeps it locked until the deadline."""
-    pause = _FIRST_PAUSE
-    while not filelock.lock_descriptor(descriptor, blocking=False):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return True
 
 
 @contextmanager

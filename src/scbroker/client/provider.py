@@ -700,8 +700,8 @@ class BrokerProvider(Operations, abc.ABC):
         arguments.check_named_once("containerIds", containerIds)
         if password is not None:
             accounts.check_new("password", password, self._validator)
-        new = links.checked(containerIds, permissions, expiresAt, password, name, apiKey)
-        return await session.hold(links.create(BaseProvider._of(session), new))
+        given = containerIds, permissions, expiresAt, password, name, apiKey
+        return await session.hold(links.create(BaseProvider._of(session), *given))
 
     @operation
     async def getLinks(self) -> list[Link]:

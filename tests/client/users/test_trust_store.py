@@ -185,15 +185,6 @@ def test_a_running_program_notices_that_its_row_belongs_to_another_user(tmp_path
             marks.get("container", bytes(16))
 
 
-def test_a_mark_after_a_row_that_looks_right_and_is_not_is_an_error(tmp_path: Path) -> None:
-    """The same bytes as a text: SQLite never finds the row that the new entry has to follow."""
-    marks = open_in(tmp_path)
-    fill(marks, 1)
-    change(tmp_path, "UPDATE entry SET mac = CAST(mac AS TEXT)")
-    with pytest.raises(BrokerError.trustStoreError, match="damaged"):
-        marks.swap("container", bytes(16), b"value 0", b"new")
-
-
 def test_a_file_system_without_shared_memory_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

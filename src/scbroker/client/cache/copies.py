@@ -17,9 +17,7 @@ has asked for them by id.
 import datetime as dt
 import re
 import threading
-import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self, TypeVar, Unpack, cast
 
@@ -62,12 +60,9 @@ from scbroker.wire.parts import Transfers
 from scbroker.wire.users import KeyChainState, KeyRecords, KeyRecordsRequest, UserKeyRecords
 
 S = TypeVar("S", bound=msgspec.Struct)
-_Head = tuple[bytes, frozenset[bytes]]
-"""A head's hash, and the users who have left the access list: a departure changes the list, but not the
-head."""
-_FRESH_SECONDS: Final = 60.0
-"""Seconds after a copy was written in which reading the unchanged container again does not write it again."""
-_FRESH: Final = 4096
+_FRESH: Final = 60_000_000
+"""Microseconds after a copy was written in which reading the unchanged container again does not write it
+again."""
 CONTAINER: Final = "container"
 USER: Final = "user"
 GROUP: Final = "group"
@@ -86,9 +81,8 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     download: bool
     """Whether the reader has Download."""
     view: ContainerView
-    header: bool
     content: bool
-    """Whether header and small content were read, at this version or before."""
+    """Whether a small content was read, at this version or before."""
     part: bytes | None = None
     """The id of a content that is too large for the view."""
     denied: int | None = None
@@ -167,7 +161,6 @@ class Copies:
         """Verified chains that are still to be written."""
         self._groups: list[tuple[uuid.UUID, GroupView]] = []
         """Verified pages of groups that are still to be written."""
-        self._fresh: OrderedDict[uuid.UUID, tuple[_Head, bool, bool, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def attach(self) -> None:
@@ -178,11 +171,7 @@ class Copies:
         self._note_chain(self._session.directory.own, False)
 
     async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
-        new = {
-            key: outcome for key, outcome in outcomes.items() if not self._is_fresh(key, outcome)
-        }
-        if new or self._chains or self._groups:
-            await io_thread.in_pool(self._keep_containers, new)
+        await io_thread.in_pool(self._keep_containers, outcomes)
 
     async def keep_part(self, path: str, first: int, octets: Octets) -> None:
         view = memoryview(octets)
@@ -227,9 +216,6 @@ class Copies:
         """Return the copy of a container; None if the cache has none."""
         return _decoded(self.folder.read(CONTAINER, container_id.bytes), Copy)
 
-    def chain(self, user_id: uuid.UUID) -> Chain | None:
-        return _decoded(self.folder.read(USER, user_id.bytes), Chain)
-
     def group(self, group_id: uuid.UUID) -> GroupCopy | None:
         return _decoded(self.folder.read(GROUP, group_id.bytes), GroupCopy)
 
@@ -238,24 +224,22 @@ class Copies:
 
     def has_content(self, container_id: uuid.UUID, copy: Copy) -> bool:
         """Return whether the cache has all of a container's large content."""
-        if copy.part is None:
-            return False
-        path = path_of(container_id.bytes, copy.part)
-        hashes = self.folder.read(HASHES, path.encode())
-        return hashes is not None and all(
-            self.folder.has(SEGMENT, segment_key(path, number))
-            for number in range(len(hashes) // HASH_SIZE)
-        )
+        files = [] if copy.part is None else self._files(path_of(container_id.bytes, copy.part))
+        return len(files) > 1 and all(self.folder.has(*each) for each in files)
 
-    def remove_content(self, container_id: uuid.UUID, part: bytes) -> None:
-        path = path_of(container_id.bytes, part)
+    def _files(self, path: str) -> list[tuple[str, bytes]]:
+        """Return kind and key of a large content's files: its hashes, and if these are here, its segments."""
         hashes = self.folder.read(HASHES, path.encode()) or b""
-        self.folder.remove(HASHES, path.encode())
-        for number in range(len(hashes) // HASH_SIZE):
-            self.folder.remove(SEGMENT, segment_key(path, number))
+        count = len(hashes) // HASH_SIZE
+        segments = [(SEGMENT, segment_key(path, number)) for number in range(count)]
+        return [(HASHES, path.encode()), *segments]
+
+    def _remove_content(self, container_id: uuid.UUID, copy: Copy | None) -> None:
+        if copy is not None and copy.part is not None:
+            for each in self._files(path_of(container_id.bytes, copy.part)):
+                self.folder.remove(*each)
 
     def clear(self) -> None:
-        self._fresh.clear()
         self.folder.clear()
         self._session.groups.forget()  # so that groups are fetched again, and copied again
         self._session.directory.keep_all()
@@ -300,80 +284,53 @@ class Copies:
                     self._deny(container_id)
 
     def _keep(self, container_id: uuid.UUID, fetched: Fetched) -> None:
-        served = fetched.view
-        view = _cut(fetched)
+        served, view, state = fetched.view, _cut(fetched), fetched.state
         _, mark = mark_of(self._session, container_id.bytes)
-        if view is None or (mark is not None and mark.version > fetched.state.record.version):
+        if view is None or (mark is not None and mark.version > state.record.version):
             return  # it cannot be served, or a concurrent read verified a newer version
-        is_own = fetched.state.createdBy == self._session.fingerprint
+        is_own = state.createdBy == self._session.fingerprint
         is_asked = is_own or self.folder.is_asked(CONTAINER, container_id.bytes)
         if is_asked:  # then keys and groups must not be evicted before the container
             self._use(served)
-        record, before = fetched.state.record, self.find(container_id)
-        own = fetched.state.own_entry
-        content = record.part(Role.Content)
-        part = content.partId if content and content.paddedLength > MAX_INLINE else None
+        before = self.find(container_id)
+        content = state.record.part(Role.Content)
         if before is not None:
             view = replace(
                 view,
-                header=view.header or _same(record.part(Role.Header), before.view.header),
+                header=view.header or _same(state.record.part(Role.Header), before.view.header),
                 content=view.content or _same(content, before.view.content),
             )
-            if before.part not in (None, part):
-                self.remove_content(container_id, before.part)
         copy = Copy(
-            version=record.version,
+            version=state.record.version,
             time=fetched.time,
-            expires=own.expiresAt,
-            download=own.allows(ContainerAccessLevel.Download),
+            expires=state.own_entry.expiresAt,
+            download=state.own_entry.allows(ContainerAccessLevel.Download),
             view=view,
-            header=served.header is not None or (before is not None and before.header),
             content=served.content is not None or (before is not None and before.content),
-            part=part,
+            part=content.partId if content and content.paddedLength > MAX_INLINE else None,
         )
-        self._write(CONTAINER, container_id, copy, asked=is_asked)
-        self._fresh[container_id] = *_parts(fetched), time.monotonic()
-        while len(self._fresh) > _FRESH:
-            self._fresh.popitem(last=False)
-
-    def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
-        """Return whether the copy is less than a minute old and has everything that was served now."""
-        fresh = self._fresh.get(container_id)
-        if fresh is None or not isinstance(outcome, Fetched):
-            return False
-        known, header, content, when = fresh
-        served = _parts(outcome)
-        return (
-            time.monotonic() < when + _FRESH_SECONDS
-            and known == served[0]
-            and header >= served[1]
-            and content >= served[2]
-        )
+        if before is not None and before.part != copy.part:
+            self._remove_content(container_id, before)
+        if (
+            before is None
+            or copy.time > before.time + _FRESH
+            or copy != replace(before, time=copy.time)
+        ):
+            self._write(CONTAINER, container_id, copy, asked=is_asked)
 
     def _deny(self, container_id: uuid.UUID) -> None:
         copy = self.find(container_id)
-        self._fresh.pop(container_id, None)
         if copy is not None and copy.denied is None:
             self._write(CONTAINER, container_id, replace(copy, denied=now()))
 
     def _remove(self, container_id: uuid.UUID) -> None:
-        copy = self.find(container_id)
-        self._fresh.pop(container_id, None)
+        self._remove_content(container_id, self.find(container_id))
         self.folder.remove(CONTAINER, container_id.bytes)
-        if copy is not None and copy.part is not None:
-            self.remove_content(container_id, copy.part)
 
     def _write(self, kind: str, key: uuid.UUID, copy: object, *, asked: bool = False) -> None:
         """Write a copy, marked as requested by a program if the earlier copy was."""
         asked = asked or self.folder.is_asked(kind, key.bytes)
         self.folder.write(kind, key.bytes, msgspec.msgpack.encode(copy), asked=asked)
-
-
-def _parts(fetched: Fetched) -> tuple[_Head, bool, bool]:
-    """Return the served head, and whether header and content were served with it."""
-    view, state = fetched.view, fetched.state
-    head = state.head.hash, state.governing.left
-    return head, view.header is not None, view.content is not None
 
 
 def segment_key(path: str, number: int) -> bytes:
@@ -502,10 +459,7 @@ class OfflineSession(Session):
     def _view(self, container_id: uuid.UUID, query: Query) -> ContainerView:
         copy = self._copies.find(container_id)
         if copy is None:
-            raise errors.OfflineError(
-                f"Container {container_id} is not in the cache and the broker is away: read it when the "
-                "broker is back."
-            )
+            raise _missing(f"Container {container_id} is")
         if copy.denied is not None:
             raise errors.NotFoundError(
                 f"The broker denied this container on {moment(copy.denied)}, before it went away."
@@ -526,16 +480,10 @@ class OfflineSession(Session):
             )
         for role in Role:
             if role.name.lower() in query and copy.lacks(role):
-                raise errors.OfflineError(
-                    f"The {role.name.lower()} of container {container_id} is not in the cache and the broker "
-                    "is away: read it when the broker is back."
-                )
+                raise _missing(f"The {role.name.lower()} of container {container_id} is")
         for item in view.keyChains:
             if not self._copies.folder.has(USER, uuid.UUID(item.userId).bytes):
-                raise errors.OfflineError(
-                    f"The cache lacks the keys of user {item.userId}, who wrote container {container_id}, "
-                    "and the broker is away: read it when the broker is back."
-                )
+                raise _missing(f"The keys of user {item.userId}, who wrote {container_id}, are")
         self._times[container_id] = copy.time
         header = view.header if "header" in query else None
         return replace(view, header=header, content=view.content if "content" in query else None)
@@ -543,12 +491,10 @@ class OfflineSession(Session):
     def _key_records(self, message: KeyRecordsRequest) -> KeyRecords:
         users = []
         for asked in message.users:
-            chain = self._copies.chain(uuid.UUID(asked.userId))
+            stored = self._copies.folder.read(USER, uuid.UUID(asked.userId).bytes)
+            chain = _decoded(stored, Chain)
             if chain is None:
-                raise errors.OfflineError(
-                    f"The keys of user {asked.userId} are not in the cache and the broker is away: ask when "
-                    "the broker is back."
-                )
+                raise _missing(f"The keys of user {asked.userId} are")
             records = chain.records[asked.from_ :]
             users.append(
                 UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=chain.deleted)
@@ -560,20 +506,15 @@ class OfflineSession(Session):
         for asked in message.groups:
             copy = self._copies.group(uuid.UUID(asked.groupId))
             if copy is None or (asked.membership and not copy.has_membership):
-                raise errors.OfflineError(
-                    f"The cache lacks the present members and keys of group {asked.groupId}, and the broker "
-                    "is away: read the group when the broker is back."
-                )
+                raise _missing(f"The present members and keys of group {asked.groupId} are")
             view = copy.view(asked.since, membership=asked.membership)
             outcomes.append(GroupOutcome(view=view, problem=None))
         return GroupViews(groups=outcomes)
 
     def _segments(self, path: str, query: Query, target: memoryview) -> memoryview:
         """Read segments into a buffer; return the part that was filled."""
-        size = 0
-        for number in range(
-            int(str(query["first"])), int(str(query["first"])) + int(str(query["count"]))
-        ):
+        size, first = 0, int(str(query["first"]))
+        for number in range(first, first + int(str(query["count"]))):
             segment = self._file(SEGMENT, segment_key(path, number))[:SEALED_SEGMENT]
             target[size : size + len(segment)] = segment
             size += len(segment)
@@ -582,8 +523,11 @@ class OfflineSession(Session):
     def _file(self, kind: str, key: bytes) -> bytes:
         found = self._copies.folder.read(kind, key)
         if found is None:
-            raise errors.OfflineError(
-                "The cache does not have all of this content and the broker is away: read it when the broker "
-                "is back."
-            )
+            raise _missing("A part of this content is")
         return found
+
+
+def _missing(what: str) -> errors.OfflineError:
+    return errors.OfflineError(
+        f"{what} not in the cache, and the broker is away: read it when the broker is back."
+    )

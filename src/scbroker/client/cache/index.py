@@ -68,13 +68,6 @@ Log = uuid.UUID | None
 """The log of a group; None is the user's own."""
 
 
-class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of a stored mark, decoded alone to save time."""
-
-    version: int
-    hash: bytes
-
-
 class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The result of the last reading of a container. The name is in NFC; the row is decoded when needed."""
 
@@ -93,12 +86,8 @@ class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.damaged or self.denied
 
 
-class _Level(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    userId: uuid.UUID
-    permissions: int
-    expiresAt: dt.datetime | None
-    fingerprint: str | None
-    """The group's fingerprint; None for a user."""
+_Level = tuple[uuid.UUID, int, dt.datetime | None, str | None]
+"""An access level: the user or group, the permissions, the expiry, and the group's fingerprint."""
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -156,8 +145,6 @@ class Index:
         self._number = b""
         self._places: dict[Log, _Place] = {}
         self._marks: Position = 0, b""
-        self._is_far = False
-        """True if many marks were set since the rows were written: then the rows are written again."""
         self._slots: dict[bytes, _Slot] = {}
         self._late: set[bytes] = set()
         self._changes: set[bytes] = set()
@@ -187,15 +174,12 @@ class Index:
                     found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
         for name, twins in found.items() if names is not None else ():
             if len(twins) > _MOST_TWINS:
-                found[name] = await io_thread.in_pool(self._own_and_few, twins)
+                rows = await io_thread.in_pool(self._rows, [each.bytes for each in twins])
+                own = {key for key, row in rows.items() if row.createdBy == self._session.userId}
+                others = [each for each in twins if each.bytes not in own]
+                left_out = set(others[_MOST_TWINS:])
+                found[name] = [each for each in twins if each not in left_out]
         return found, damaged
-
-    def _own_and_few(self, twins: list[uuid.UUID]) -> list[uuid.UUID]:
-        """Return the containers that the user created, as their ids prove, and 64 others."""
-        rows = self._rows([each.bytes for each in twins])
-        own = {key for key, row in rows.items() if row.createdBy == self._session.userId}
-        others = [each for each in twins if each.bytes not in own]
-        return [*(each for each in twins if each.bytes in own), *others[:_MOST_TWINS]]
 
     async def all(
         self, is_wanted: Callable[[str], bool] | None = None
@@ -205,10 +189,10 @@ class Index:
         With `is_wanted`, return those with a name for which it is true, and errors. Of longer names a header
         has the first 1,025 characters: strangers choose them, and no list reads a container again for more.
         """
+        is_shown = is_wanted or (lambda _: True)
         async with self._lock:
-            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any)
-            keys = self._shown(is_wanted or _is_any)
-            return await io_thread.in_pool(lambda: list(self._entries(keys, fresh)))
+            fresh = await self._refresh(set(), is_shown)
+            return await io_thread.in_pool(lambda: list(self._entries(is_shown, fresh)))
 
     def _shown(self, is_wanted: Callable[[str], bool]) -> list[bytes]:
         """Return the containers with a wanted name, and those without one because they cannot be read."""
@@ -220,18 +204,20 @@ class Index:
             or ((slot.name is None or slot.has_failed) and slot.row == _NOTHING)
         )
 
-    def _entries(self, keys: list[bytes], fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
+    def _entries(
+        self, is_wanted: Callable[[str], bool], fresh: _Fresh
+    ) -> Iterator[Container[Any] | BrokerError]:
         """Yield containers as this refresh read them, else from their rows; skip expired access."""
         time = moment(now())
-        for key in keys:
+        for key in self._shown(is_wanted):
             container_id, slot = uuid.UUID(bytes=key), self._slots[key]
             if (found := fresh.get(key)) is None:
                 if slot.row == _NOTHING:
                     continue
                 row = _ROW.decode(slot.row)
                 reader = row.via or self._session.userId
-                own = [each for each in row.access or () if each.userId == reader]
-                if all(each.expiresAt is None or each.expiresAt > time for each in own):
+                ends = [until for user, _, until, _ in row.access or () if user == reader]
+                if all(until is None or until > time for until in ends):
                     yield _container(container_id, slot, row)
             elif not isinstance(found, errors.NotFoundError):
                 yield found
@@ -247,27 +233,20 @@ class Index:
         Reads the containers in `stale` again; those that `is_shown` wants by name and whose row is not enough
         to show them; and those in `named` that could not be read before.
         """
-        try:
-            return await self._brought_up(stale, is_shown, named)
-        except BaseException:
-            # The places may be past events whose containers were not read: the next call loads the stored
-            # rows again.
-            self._number = b""
-            raise
-
-    async def _brought_up(
-        self, stale: set[bytes], is_shown: Callable[[str], bool] | None, named: Collection[str]
-    ) -> _Fresh:
         again = frozenset(stale)
         if not self._number:
             await io_thread.in_pool(self._load)
+        number, self._number = self._number, b""
         places = dict(self._places)
+        # Until the end, the places may be past events whose containers were not read. If an error is raised
+        # before, the empty number makes the next call load the stored rows again.
         try:
-            if not self._number:
+            if not number:
                 raise errors.EventsExpiredError(firstId=0)
             stale |= await self._changed()
         except errors.EventsExpiredError:
             await self._list()
+            number = b""
         stale |= self._late | await io_thread.in_pool(self._behind)
         slots = self._slots.items()
         stale |= {key for key, slot in slots if slot.name in named and slot.has_failed}
@@ -280,7 +259,8 @@ class Index:
         }:
             fresh |= await self._read(self._late)
             self._late = set()
-        if stale or places != self._places or self._is_far:
+        self._number = number
+        if stale or places != self._places:
             await io_thread.in_pool(self._save)
         denied = [key for key, found in fresh.items() if isinstance(found, errors.NotFoundError)]
         if is_shown is not None and denied:
@@ -380,7 +360,7 @@ class Index:
         for log in logs:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
                 self._places[log] = await _end_of(Source(self._session, log))
-        self._slots, self._late, self._number = {}, set(), b""
+        self._slots, self._late = {}, set()
         wanted = contents.Wanted(None, MAX_BATCH, _open_header)
         async for page in contents.pages(self._session, wanted, None):
             for each in page:
@@ -390,15 +370,18 @@ class Index:
 
     def _behind(self) -> set[bytes]:
         """Return containers of which this device has verified another version than the index has."""
-        found, slots, head = set[bytes](), self._slots, _HEAD.decode
+        found = set[bytes]()
         self._marks, marks = self._logged.set_since(fetching.KIND, self._marks)
-        self._is_far = len(marks) > _FEWEST_CHANGES
         for key, stored in marks:
-            slot = slots.get(key)
-            if slot is None or _is_other(slot, head(stored)):
-                mark = Mark.decode(stored)
-                if slot is not None or not (mark.deleted or mark.left):
-                    found.add(key)
+            slot, mark = self._slots.get(key), Mark.decode(stored)
+            if slot is None:
+                is_behind = not (mark.deleted or mark.left)
+            elif slot.head:
+                is_behind = slot.head != mark.hash[:_HASH]
+            else:
+                is_behind = slot.version < mark.version
+            if is_behind:
+                found.add(key)
         return found
 
     async def _read(self, stale: Collection[bytes]) -> _Fresh:
@@ -434,22 +417,15 @@ class Index:
         return _Slot(found.version, head, name and name[: LONGEST_NAME + 1], row)
 
     def _load(self) -> None:
-        self._changes = set()
-        whole = self._stored(_ALL)
+        whole, changes = self._stored(_ALL), self._stored(_CHANGES)
         if whole is None:
+            self._changes = set()
             return
-        self._number = whole.number
-        self._places, self._marks, self._late = whole.places, whole.marks, whole.late
-        self._slots = {key: slot for key, slot in whole.slots.items() if slot is not None}
-        changes = self._stored(_CHANGES)
-        if changes is not None and changes.number == whole.number:
-            self._places, self._marks, self._late = changes.places, changes.marks, changes.late
-            self._changes = set(changes.slots)
-            for key, slot in changes.slots.items():
-                if slot is None:
-                    self._slots.pop(key, None)
-                else:
-                    self._slots[key] = slot
+        newest = whole if changes is None or changes.number != whole.number else changes
+        self._number, self._places, self._marks = newest.number, newest.places, newest.marks
+        self._late, self._changes = newest.late, set() if newest is whole else set(newest.slots)
+        slots = {**whole.slots, **newest.slots}
+        self._slots = {key: slot for key, slot in slots.items() if slot is not None}
 
     def _stored(self, part: str) -> _Stored | None:
         """Return a row; None if it is missing or damaged, or if another version of this program wrote it."""
@@ -484,17 +460,9 @@ class Index:
 
 
 _Fresh = dict[bytes, Container[Any] | BrokerError]
-_HEAD: Final = decoder(_Head)
 _ROW: Final = decoder(_Row)
 _STORED: Final = decoder(_Stored)
 _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
-
-
-def _is_other(slot: _Slot, head: _Head) -> bool:
-    """Return whether a mark's version or history differs from the slot's."""
-    if slot.head:
-        return slot.head != head.hash[:_HASH]
-    return slot.version < head.version
 
 
 async def _end_of(source: Source) -> _Place:
@@ -505,11 +473,6 @@ async def _end_of(source: Source) -> _Place:
     found = await events.page_from(source, end)
     last = next((events.hash_of(each) for each in found if each.id == end), b"")
     return _Place(end + 1, last)
-
-
-def _is_any(name: str) -> bool:
-    del name
-    return True
 
 
 def index_of(session: Session) -> Index | None:
@@ -533,32 +496,22 @@ def _open_header(data: bytes | None) -> Header[Any] | None:
 
 
 def _row(found: Container[Any]) -> _Row:
-    access = None
-    if found.access is not None:
-        access = tuple(
-            _Level(
-                each.userId,
-                each.permissions,
-                each.expiresAt,
-                each.fingerprint if each.isGroup else None,
-            )
-            for each in found.access
-        )
     same = {name: getattr(found, name) for name in _Row.__struct_fields__ if name != "access"}
+    access = None if found.access is None else tuple(map(_level, found.access))
     return _Row(**same, access=access)
+
+
+def _level(level: AccessLevel) -> _Level:
+    group = level.fingerprint if level.isGroup else None
+    return level.userId, level.permissions, level.expiresAt, group
 
 
 def _container(container_id: uuid.UUID, slot: _Slot, row: _Row) -> Container[Any]:
     shown = msgspec.structs.asdict(row)
-    access = None if row.access is None else tuple(map(_level, row.access))
+    if row.access is not None:
+        shown["access"] = tuple(
+            AccessLevel(user if group is None else NamedGroup(user, group), permissions, until)
+            for user, permissions, until, group in row.access
+        )
     header = None if slot.name is None else Header({"name": slot.name})
-    return Container(
-        **{**shown, "access": access}, id=container_id, version=slot.version, header=header
-    )
-
-
-def _level(level: _Level) -> AccessLevel:
-    holder, group = level.userId, level.fingerprint
-    return AccessLevel(
-        holder if group is None else NamedGroup(holder, group), level.permissions, level.expiresAt
-    )
+    return Container(**shown, id=container_id, version=slot.version, header=header)

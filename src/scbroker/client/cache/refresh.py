@@ -262,33 +262,21 @@ class Refresh:
         return some
 
     async def _read(self, ids: list[uuid.UUID]) -> None:
-        """Read containers with the parts that their copies have; the session's keeper stores the answers."""
-        copies = {}
+        """Read containers, with the contents that were read before; the session's keeper stores them."""
+        copies: dict[uuid.UUID, tuple[Copy, bool]] = {}
         for container_id in ids:
             copy = await io_thread.in_pool(self._copies.find, container_id)
             version = self._stale[container_id]
             if copy is not None and (copy.denied or not 0 < version <= copy.version):
-                copies[container_id] = copy
-        for header, content in ((False, False), (False, True), (True, False), (True, True)):
-            some = {
-                each: copy
-                for each, copy in copies.items()
-                if (copy.header, copy.content) == (header, content)
-            }
-            if not some:
-                continue
-            whole = {
-                each
-                for each, copy in some.items()
-                if await io_thread.in_pool(self._copies.has_content, each, copy)
-            }
-            outcomes = await fetching.fetch_many(
-                self._session, list(some), header=header, content=content or bool(whole)
-            )
+                is_whole = await io_thread.in_pool(self._copies.has_content, container_id, copy)
+                copies[container_id] = copy, copy.content or is_whole
+        for content in (False, True):
+            some = [each for each, (_, has_content) in copies.items() if has_content == content]
+            outcomes = await fetching.fetch_many(self._session, some, header=True, content=content)
             for container_id, outcome in zip(some, outcomes, strict=True):
-                if isinstance(outcome, Fetched) and (content or container_id in whole):
+                if content and isinstance(outcome, Fetched):
                     with tasks.alone(lambda _: None):  # an error only leaves the cache incomplete
-                        await self._download(outcome, some[container_id])
+                        await self._download(outcome, copies[container_id][0])
 
     async def _download(self, fetched: Fetched, before: Copy) -> None:
         """Download a large content that replaces one in the cache."""

@@ -31,7 +31,7 @@ from scbroker.client.groups.opening import (
     Roll,
     keys_of,
     open_group,
-    without_info,
+    with_info,
 )
 from scbroker.client.http.requests import check_order
 from scbroker.client.users.directory import Directory
@@ -40,6 +40,7 @@ from scbroker.crypto.verify import SIGNATURE_SIZE
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import GroupName, uuid8
 from scbroker.records.group import GroupChain
+from scbroker.records.roster import Info
 from scbroker.vocabulary import KeyType
 from scbroker.wire import groups as wire
 from scbroker.wire.containers import MAX_GOVERNING
@@ -49,12 +50,8 @@ from scbroker.wire.problems import result_of
 Call = Callable[..., Awaitable[Any]]
 """A request under the session's token: `Session.call`."""
 _ROUNDS: Final = 5
-_MANY_RECORDS: Final = 32
-"""More records than this are judged in the thread pool: each needs a signature verified."""
 _FEW_RECORDS: Final = 16
 """If a list only names a group with more records than this, the first record alone is verified."""
-_MANY_EPOCHS: Final = 256
-"""A group with more secrets than this is opened in the pool."""
 _MOST_RECORDS: Final = MAX_GOVERNING // SIGNATURE_SIZE
 """Most records that a group can have: a broker keeps a limited number of bytes, and each record has a
 signature."""
@@ -86,7 +83,7 @@ class GroupDirectory:
         self._chains: dict[uuid.UUID, GroupChain] = {}
         self._opened: dict[uuid.UUID, OpenGroup] = {}
         self._owed_by: dict[uuid.UUID, tuple[OpenGroup, int, bool]] = {}
-        """Cached results of `_owes`: the group as opened, the count of key changes at that time, and the
+        """Cached results of `owes`: the group as opened, the count of key changes at that time, and the
         result."""
         self.names: set[bytes] = set()
         """Names that this session knows to be those of groups: by a verified chain, or by a pin."""
@@ -105,22 +102,19 @@ class GroupDirectory:
     def owes(self, group_id: uuid.UUID) -> bool:
         """Return whether a group owes an epoch that the user manages, as far as this session knows (3.5).
 
-        Makes no request. Managers who left or were deleted, and stay in the list, do not count: the broker
-        alone knows whether it has a wrap of the present secret for them.
+        An epoch is new keys, owed because of the members. Makes no request. Managers who left or were
+        deleted, and stay in the list, do not count: the broker alone knows whether it has a wrap of the
+        present secret for them.
         """
         opened = self._opened.get(group_id)
-        return opened is not None and opened.is_manager and self._owes(opened)
-
-    def _owes(self, opened: OpenGroup) -> bool:
-        """Return whether a group needs a new epoch, that is new keys, because of its members (3.5).
-
-        Cached until the group is read again or the session adds a key: a batch asks for each of its
-        containers, and a group may have a thousand members.
-        """
-        group, changes, owes = self._owed_by.get(opened.group_id, (None, 0, False))
+        if opened is None or not opened.is_manager:
+            return False
+        # Cached until the group is read again or the session adds a key: a batch asks for each of its
+        # containers, and a group may have a thousand members.
+        group, changes, owes = self._owed_by.get(group_id, (None, 0, False))
         if group is not opened or changes != self._users.changes:
             owes = self._owes_now(opened)
-            self._owed_by[opened.group_id] = opened, self._users.changes, owes
+            self._owed_by[group_id] = opened, self._users.changes, owes
         return owes
 
     def _owes_now(self, opened: OpenGroup) -> bool:
@@ -170,17 +164,17 @@ class GroupDirectory:
         Raises `NotFoundError` if the broker does not know the group, `KeySubstitutionError` for another
         group than the pinned one, `RollbackError` and `ForkError` by this device's mark.
         """
-        if fresh:
-            return tasks.raised((await self._read([group_id]))[group_id]).chain
-        [found] = (await self.chains({group_id: version})).values()
+        [found] = (await self.chains({group_id: version}, fresh=fresh)).values()
         return found
 
-    async def chains(self, wanted: Mapping[uuid.UUID, int]) -> Mapping[bytes, GroupChain]:
+    async def chains(
+        self, wanted: Mapping[uuid.UUID, int], *, fresh: bool = False
+    ) -> Mapping[bytes, GroupChain]:
         """Return what `chain` returns for each of these versions, by group name; 16 groups a request."""
         known = {
             each: chain
             for each, version in wanted.items()
-            if (chain := self._at_hand(each, version)) is not None
+            if not fresh and (chain := self._at_hand(each, version)) is not None
         }
         if missing := [each for each in wanted if each not in known]:
             for each, outcome in (await self._read(missing)).items():
@@ -251,7 +245,7 @@ class GroupDirectory:
 
         Raises `IntegrityError` if the broker leaves one out without a later epoch (section 12).
         """
-        before = {each: kept.pin_of(self._marks, each) for each in self._member_of()}
+        before = self._member_of()
         found: list[Listed] = []
         after: str | None = None
         while True:
@@ -292,8 +286,8 @@ class GroupDirectory:
 
         Its info is empty, and it has only the secrets kept on this device. It serves to make the next epoch.
         """
-        find = partial(kept.wrap_of, self._marks, group_id)
-        return without_info(await self.roll(group_id), self._unwrap, find)
+        roll = await self.roll(group_id)
+        return with_info(roll, Info("", "", [None] * roll.epoch), self._unwrap, self._marks)
 
     async def adopt(self, group_id: uuid.UUID, own: GroupChain, opened: OpenGroup | None) -> None:
         """Keep a group with the user's own record, which the broker stored just now.
@@ -341,15 +335,15 @@ class GroupDirectory:
         self._chains, self._opened, self._owed_by = {}, {}, {}
         self.names.clear()
 
-    def _member_of(self) -> list[uuid.UUID]:
-        """Return the groups of which the user was a member when this device read them last."""
+    def _member_of(self) -> dict[uuid.UUID, kept.Pin | None]:
+        """Return the groups, with their pins, of which the user was a member at the last reading."""
         found = [
             each
             for each, verified in kept.all_verified(self._marks)
             if verified.has_member(self._fingerprint)
         ]
         pins = {each: kept.pin_of(self._marks, each) for each in found}
-        return [each for each, pin in pins.items() if pin is None or not pin.mark.deleted]
+        return {each: pin for each, pin in pins.items() if pin is None or not pin.mark.deleted}
 
     async def _check_listed(
         self, found: Sequence[Listed], before: Mapping[uuid.UUID, kept.Pin | None]
@@ -387,7 +381,7 @@ class GroupDirectory:
                     if not answer.is_of_member:
                         self._opened.pop(each, None)
         unknown = {each for each, how in answers.items() if isinstance(how, errors.NotFoundError)}
-        for each in unknown.intersection(self._member_of()) if unknown else ():
+        for each in unknown & self._member_of().keys() if unknown else ():
             kept.note(self._marks, each, unknown=True)
             _log.warning(
                 "The broker does not know group %s any more, of which you are a member: an owner has deleted "
@@ -443,9 +437,11 @@ class GroupDirectory:
         `names_only`, only the first record of a group with many records is judged.
         """
         found: dict[uuid.UUID, Answer | BrokerError] = {}
-        bases = {
-            each: Basis(each.bytes, None, None, None) if anew else self._basis(each) for each in ids
-        }
+        bases = dict[uuid.UUID, Basis]()
+        for each in ids:
+            pin = None if anew else kept.pin_of(self._marks, each)
+            mark, name = (None, None) if pin is None else (pin.mark, pin.name)
+            bases[each] = Basis(each.bytes, None if anew else self._chains.get(each), mark, name)
         left = list(ids)
         while left:
             some = left[: wire.MAX_VIEWS]
@@ -468,39 +464,39 @@ class GroupDirectory:
                 raise errors.BrokerFaultError(tasks.MISCOUNTED)
             for each, item in zip(some, answer.groups, strict=False):
                 with tasks.alone(partial(found.__setitem__, each)):
-                    view = _view(bases[each], result_of(item.view, item.problem))
+                    basis = bases[each]
+                    view = _view(basis, result_of(item.view, item.problem))
                     is_cut = names_only and view.last > _FEW_RECORDS
                     if is_cut:
                         view = msgspec.structs.replace(view, records=view.records[:1], last=1)
-                    if (
-                        view.last > _MOST_RECORDS
-                    ):  # a broker's own users can sign any number of records
+                    # A broker's own users can sign any number of records.
+                    if view.last > _MOST_RECORDS:
                         raise errors.TooLargeError(
                             f"A group of {view.last} records is served, and a broker keeps at most "
                             f"{_MOST_RECORDS}: ask its operator."
                         )
-                    chain = await self._judge_page(bases[each], view)
+                    chain = await self._judge_page(basis, view)
                     if self.keep is not None and not is_cut:
                         self.keep(each, view)
                     if chain.version >= view.last:
-                        bases[each].check_end(chain, view.last)
+                        basis.check_end(chain, view.last)
                         found[each] = Answer(chain, view.membership, view.keyChains, view.departure)
                         if is_cut:
                             kept.keep(self._marks, each, chain, partial=True)
                             self.names.add(chain.name)
                         elif names_only:
                             self._keep(each, chain)
-                    else:
-                        bases[each] = self._continued(each, bases[each], chain, keeps=not anew)
+                        continue
+                    mark = basis.mark
+                    if chain.version > basis.proved and not anew:
+                        is_fresh = mark is None or mark.partial
+                        if not kept.keep(self._marks, each, chain, partial=is_fresh):
+                            raise errors.ConflictError(_BUSY)
+                        mark = group_records.mark_of(chain, partial=is_fresh)
+                    name = None if anew else chain.name
+                    bases[each] = Basis(each.bytes, chain, mark, name)
             left = [each for each in left if each not in found]
         return found
-
-    def _basis(self, group_id: uuid.UUID) -> Basis:
-        pin = kept.pin_of(self._marks, group_id)
-        chain = self._chains.get(group_id)
-        if pin is None:
-            return Basis(group_id.bytes, chain, None, None)
-        return Basis(group_id.bytes, chain, pin.mark, pin.name)
 
     async def _judge_page(self, basis: Basis, view: GroupView) -> GroupChain:
         """Judge the records of a page; raise `IntegrityError` if it has none although the group goes on."""
@@ -510,29 +506,13 @@ class GroupDirectory:
                 raise errors.IntegrityError("The broker withholds records of a group.")
             return basis.chain
         keys = await keys_of(self._users, basis.authors(records), view.keyChains)
-        if len(records) > _MANY_RECORDS:
-            return await io_thread.in_pool(basis.judge, records, keys, now())
-        return basis.judge(records, keys, now())
-
-    def _continued(
-        self, group_id: uuid.UUID, basis: Basis, chain: GroupChain, *, keeps: bool
-    ) -> Basis:
-        """Raise the mark after a page that is not the last; return the basis of the next page."""
-        if chain.version <= basis.proved or not keeps:
-            return Basis(basis.group_id, chain, basis.mark, basis.name)
-        is_fresh = basis.mark is None or basis.mark.partial
-        if not kept.keep(self._marks, group_id, chain, partial=is_fresh):
-            raise errors.ConflictError(_BUSY)
-        mark = group_records.mark_of(chain, partial=is_fresh)
-        return Basis(basis.group_id, chain, mark, chain.name)
+        # In the pool: each record needs a signature verified.
+        return await io_thread.in_pool(basis.judge, records, keys, now())
 
     async def _open(self, roll: Roll) -> OpenGroup:
         """Open a group, and keep it for the session."""
-        find = partial(kept.wrap_of, self._marks, roll.group_id)
-        if roll.epoch > _MANY_EPOCHS:
-            opened = await io_thread.in_pool(open_group, roll, self._unwrap, find)
-        else:
-            opened = open_group(roll, self._unwrap, find)
+        # In the pool: a group may have thousands of secrets.
+        opened = await io_thread.in_pool(open_group, roll, self._unwrap, self._marks)
         self._keep_opened(opened)
         return opened
 

@@ -12,10 +12,12 @@ their own, because a list of containers never has them. Spec: docs/spec/groups.m
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -39,6 +41,8 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupMembership
 from scbroker.wire.users import KeyChainState
 
+S = TypeVar("S", bound=msgspec.Struct)
+
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Roll:
@@ -52,15 +56,15 @@ class Roll:
     """Ascending by fingerprint."""
     members: Mapping[bytes, Member]
     """By fingerprint, in the order of `leaves`. Users who have left are among them."""
-    left: frozenset[bytes]
+    left: frozenset[bytes] = frozenset()
     """Fingerprints of members whose departure from this roster is verified."""
-    owed: frozenset[bytes]
+    owed: frozenset[bytes] = frozenset()
     """Fingerprints of members for whom an epoch is owed (3.5); known to a manager alone."""
-    deleted: frozenset[bytes]
+    deleted: frozenset[bytes] = frozenset()
     """Fingerprints of those for whom an epoch is owed because their user was deleted."""
-    unproved: frozenset[bytes]
+    unproved: frozenset[bytes] = frozenset()
     """Those of the deleted ones of whom the broker alone says it: their key chain is not closed."""
-    accepted: bool
+    accepted: bool = True
     """Whether the user has accepted the group: the broker's word."""
     sealed_info: bytes
     wrap: bytes | None
@@ -131,11 +135,7 @@ class OpenGroup(Roll):
         return self._keys[epoch]
 
 
-Kept = Callable[[int], tuple[int, bytes] | None]
-"""Return key index and wrap of an earlier epoch that this device has opened."""
-
-
-def open_group(roll: Roll, unwrap: Unwrap, kept: Kept) -> OpenGroup:
+def open_group(roll: Roll, unwrap: Unwrap, marks: Marks) -> OpenGroup:
     """Open the wrap, the info and the secrets of a group (section 4, *opening*)."""
     if roll.wrap is None:
         raise DecryptionError(
@@ -146,39 +146,29 @@ def open_group(roll: Roll, unwrap: Unwrap, kept: Kept) -> OpenGroup:
     signed = chain.keys[epoch]
     secret, key = group_records.open_secret(chain.name, epoch, signed, own, roll.wrap, unwrap)
     info = group_records.open_info(chain.name, epoch, chain.roster.info, secret, roll.sealed_info)
-    secrets = _secrets(roll, info, unwrap, kept)
-    return _with_info(roll, info, {**secrets, epoch: secret}, {epoch: key})
+    opened = with_info(roll, info, unwrap, marks)
+    return dataclasses.replace(
+        opened, secrets={**opened.secrets, epoch: secret}, _keys={epoch: key}
+    )
 
 
-def without_info(roll: Roll, unwrap: Unwrap, kept: Kept) -> OpenGroup:
-    """Return a group whose info does not open, with the earlier secrets that are kept here."""
-    info = Info("", "", [None] * roll.epoch)
-    return _with_info(roll, info, _secrets(roll, info, unwrap, kept), {})
-
-
-def _with_info(
-    roll: Roll, info: Info, secrets: Mapping[int, bytes], keys: dict[int, DecryptionKey]
-) -> OpenGroup:
-    known = {name: getattr(roll, name) for name in Roll.__slots__}
-    return OpenGroup(**known, info=info, secrets=secrets, _keys=keys)
-
-
-def _secrets(roll: Roll, info: Info, unwrap: Unwrap, kept: Kept) -> dict[int, bytes]:
-    """Return the earlier secrets: the info's, or where one is missing or wrong, the one kept here."""
+def with_info(roll: Roll, info: Info, unwrap: Unwrap, marks: Marks) -> OpenGroup:
+    """Return a group with its earlier secrets: the info's, or where one is missing or wrong, the one kept."""
     found: dict[int, bytes] = {}
     for epoch, secret in enumerate(info.secrets):
         signed = roll.chain.keys[epoch]
         if secret is not None and group_records.is_committed(roll.name, epoch, secret, signed):
             found[epoch] = secret
-        elif (wrapped := kept(epoch)) is not None:
-            member = Member(roll.fingerprint, wrapped[0], 0, 1)
-            try:
+        elif (kept := _kept(marks, _WRAP, _wrap_key(roll.group_id, epoch), _Wrap)) is not None:
+            member = Member(roll.fingerprint, kept.keyIndex, 0, 1)
+            # Perhaps it is wrapped to a key that this KeyRing no longer has.
+            with contextlib.suppress(BrokerError):
                 found[epoch], _ = group_records.open_secret(
-                    roll.name, epoch, signed, member, wrapped[1], unwrap
+                    roll.name, epoch, signed, member, kept.wrap, unwrap
                 )
-            except BrokerError:
-                continue  # wrapped to a key that this KeyRing no longer has
-    return found
+    return OpenGroup(
+        **{name: getattr(roll, name) for name in Roll.__slots__}, info=info, secrets=found
+    )
 
 
 class Answer(NamedTuple):
@@ -310,22 +300,12 @@ class MembershipJudge:
             raise errors.IntegrityError(
                 "The broker does not know a member of a group that it served: it contradicts itself."
             ) from None
-        known = dict(self._users.known(members))
-        owed, deleted, unproved = set[bytes](), set[bytes](), set[bytes]()
-        for user in users:
-            name, keys = names[user], found.get(user)
-            if keys is None or keys.closed:
-                owed.add(name)
-                deleted.add(name)
-                if keys is None:
-                    unproved.add(name)
-            elif name in left:
-                owed.add(name)
-            known.pop(name, None)
-            if keys is not None and not keys.closed:
-                known[name] = keys
+        unproved = {names[user] for user in users if user not in found}
+        deleted = unproved | {names[user] for user, keys in found.items() if keys.closed}
+        known = {**self._users.known(members), **{names[user]: k for user, k in found.items()}}
+        owed = {names[user] for user in users} & (deleted | left)
         for name, keys in known.items():
-            if keys.closed or name in left:
+            if name in deleted or name in left or keys.closed:
                 continue
             if keys.latest(KeyType.Encryption).index > members[name].keyIndex:
                 owed.add(name)
@@ -404,9 +384,17 @@ class _Wrap(msgspec.Struct, array_like=True, frozen=True):
     wrap: bytes
 
 
+def _kept(marks: Marks, kind: str, key: bytes, struct: type[S]) -> S | None:
+    return _decoded(marks.get(kind, key), struct)
+
+
+def _decoded(stored: bytes | None, struct: type[S]) -> S | None:
+    """Return what is stored; None if nothing is, or if it was forgotten."""
+    return decoder(cast(Any, struct)).decode(stored) if stored else None
+
+
 def pin_of(marks: Marks, group_id: uuid.UUID) -> Pin | None:
-    stored = marks.get(PIN, group_id.bytes)
-    return None if stored is None else _pin(stored)
+    return _kept(marks, PIN, group_id.bytes, Pin)
 
 
 def keep(marks: Marks, group_id: uuid.UUID, chain: GroupChain, *, partial: bool) -> bool:
@@ -419,8 +407,7 @@ def keep(marks: Marks, group_id: uuid.UUID, chain: GroupChain, *, partial: bool)
     def decide(stored: bytes | None) -> bytes | None:
         nonlocal is_older
         mark = group_records.mark_of(chain, partial=partial)
-        if stored is not None:
-            pin = _pin(stored)
+        if stored is not None and (pin := _decoded(stored, Pin)) is not None:
             check_name(pin.name, chain)
             is_older = pin.mark.version > chain.version
             if is_older:
@@ -439,7 +426,7 @@ def replace_mark(marks: Marks, group_id: uuid.UUID, chain: GroupChain, before: M
     The members that were verified last may belong to the history that is given up: forget them.
     """
     stored = marks.get(PIN, group_id.bytes)
-    pin = None if stored is None else _pin(stored)
+    pin = _decoded(stored, Pin)
     if (None if pin is None else pin.mark) != before:
         return False
     if pin is not None:
@@ -458,8 +445,7 @@ def check_name(name: bytes, chain: GroupChain) -> None:
 
 
 def verified_of(marks: Marks, group_id: uuid.UUID) -> Verified | None:
-    stored = marks.get(_MEMBERS, group_id.bytes)
-    return _verified(stored) if stored else None
+    return _kept(marks, _MEMBERS, group_id.bytes, Verified)
 
 
 def keep_verified(
@@ -469,12 +455,12 @@ def keep_verified(
     found = Verified(chain.roster_bytes, [leaf.member for leaf in leaves])
 
     def decide(stored: bytes | None) -> bytes | None:
-        if stored:
-            before = _verified(stored)
-            if roster.parse_roster(before.roster).version > chain.roster.version:
-                return stored
-            return msgspec.msgpack.encode(replace(found, departed=before.departed))
-        return msgspec.msgpack.encode(found)
+        before = _decoded(stored, Verified)
+        if before is None:
+            return msgspec.msgpack.encode(found)
+        if roster.parse_roster(before.roster).version > chain.roster.version:
+            return stored
+        return msgspec.msgpack.encode(replace(found, departed=before.departed))
 
     raise_to(marks, _MEMBERS, group_id.bytes, decide)
 
@@ -483,9 +469,8 @@ def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
     """Change `departed`, `denied` or `unknown` of the kept `Verified`."""
 
     def decide(stored: bytes | None) -> bytes | None:
-        if not stored:
-            return stored
-        return msgspec.msgpack.encode(replace(_verified(stored), **changes))
+        before = _decoded(stored, Verified)
+        return stored if before is None else msgspec.msgpack.encode(replace(before, **changes))
 
     raise_to(marks, _MEMBERS, group_id.bytes, decide)
 
@@ -493,8 +478,8 @@ def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
 def all_verified(marks: Marks) -> Iterator[tuple[uuid.UUID, Verified]]:
     """Return every group of which this device has verified a membership, ascending by id."""
     for key, stored in each_mark(marks, _MEMBERS):
-        if stored:
-            yield uuid.UUID(bytes=key), _verified(stored)
+        if (found := _decoded(stored, Verified)) is not None:
+            yield uuid.UUID(bytes=key), found
 
 
 def keep_wrap(marks: Marks, group_id: uuid.UUID, epoch: int, key_index: int, wrap: bytes) -> None:
@@ -502,24 +487,5 @@ def keep_wrap(marks: Marks, group_id: uuid.UUID, epoch: int, key_index: int, wra
     raise_to(marks, _WRAP, _wrap_key(group_id, epoch), lambda before: before or stored)
 
 
-def wrap_of(marks: Marks, group_id: uuid.UUID, epoch: int) -> tuple[int, bytes] | None:
-    """Return key index and wrap of an epoch that this device has opened."""
-    stored = marks.get(_WRAP, _wrap_key(group_id, epoch))
-    if stored is None:
-        return None
-    found: _Wrap = decoder(_Wrap).decode(stored)
-    return found.keyIndex, found.wrap
-
-
 def _wrap_key(group_id: uuid.UUID, epoch: int) -> bytes:
     return group_id.bytes + epoch.to_bytes(4, "big")
-
-
-def _pin(stored: bytes) -> Pin:
-    found: Pin = decoder(Pin).decode(stored)
-    return found
-
-
-def _verified(stored: bytes) -> Verified:
-    found: Verified = decoder(Verified).decode(stored)
-    return found

@@ -24,9 +24,8 @@ import datetime as dt
 import logging
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -430,27 +429,19 @@ class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: dict[uuid.UUID, _Entry] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class NewLink:
-    """The checked arguments of `createLink`."""
-
-    containers: Sequence[uuid.UUID]
-    permissions: ContainerAccessLevel
-    expires_at: dt.datetime
-    password: str | None
-    name: str | None
-    api_key: uuid.UUID | None
-
-
-def checked(
+def create(
+    provider: BaseProvider,
     containers: Sequence[uuid.UUID],
     permissions: ContainerAccessLevel,
     expires_at: dt.datetime | None,
     password: str | None,
     name: str | None,
     api_key: uuid.UUID | None,
-) -> NewLink:
-    """Return the arguments of `createLink`; `InvalidArgumentError` for invalid ones."""
+) -> Coroutine[Any, Any, Link]:
+    """Check the arguments of `createLink`; return the coroutine that makes the link.
+
+    It keeps the link, registers its user, and gives that user access; it undoes all if any of it fails.
+    """
     if not 1 <= len(containers) <= MAX_CONTAINERS:
         raise errors.InvalidArgumentError(
             f"containerIds must name 1 to {MAX_CONTAINERS} containers, not {len(containers)}"
@@ -475,44 +466,48 @@ def checked(
                 f"name of a link must have 1 to {_MAX_NAME} characters, not {len(name)}"
             )
         check_new("name", name)
-    return NewLink(containers, permissions, expires_at.astimezone(dt.UTC), password, name, api_key)
+    until = expires_at.astimezone(dt.UTC)
 
+    async def work() -> Link:
+        await _check_can_share(provider, containers, permissions)
+        endpoint = provider._session().requests.endpoint
+        ring = KeyRing.generate()
+        user_id, secret = ring.userId, random_bytes(KEY_SIZE)
+        address, key = plain_address(endpoint.url), api_key or endpoint.apiKey
+        url = LinkUrl(address, key, ring.rawFingerprint, secret, password is not None)
+        entry = _Entry(
+            url.text,
+            b"".join((*ring.signing[0].seeds, *ring.encryption[0].seeds)),
+            tuple(containers),
+            int(permissions),
+            until,
+            url.hasPassword,
+            name,
+            dt.datetime.now(dt.UTC),
+        )
 
-async def create(provider: BaseProvider, new: NewLink) -> Link:
-    """Keep a new link, register its user, and give that user access; undo all if any of it fails."""
-    session = provider._session()
-    endpoint = session.requests.endpoint
-    await _check_can_share(provider, new)
-    ring = KeyRing.generate()
-    url = LinkUrl(
-        plain_address(endpoint.url),
-        new.api_key or endpoint.apiKey,
-        ring.rawFingerprint,
-        random_bytes(KEY_SIZE),
-        new.password is not None,
-    )
-    entry = _Entry(
-        url.text,
-        _keys_of(ring),
-        tuple(new.containers),
-        int(new.permissions),
-        new.expires_at,
-        url.hasPassword,
-        new.name,
-        dt.datetime.now(dt.UTC),
-    )
-    await _document(provider).change(partial(_with, ring.userId, entry))
-    try:
-        passphrase = url.passphrase(new.password)
-        # The KeyFile's own password is thrown away: only the passphrase opens it.
-        password = encode_base64(random_bytes(KEY_SIZE))
-        await accounts.publish(session.requests, ring, password, passphrase, None)
-        level = AccessLevel(ring.userId, new.permissions, new.expires_at)
-        _raise_first(new.containers, await provider.grantAccess(new.containers, level))
-    except errors.BrokerError:
-        await _undo(provider, ring.userId)
-        raise
-    return _link(ring.userId, entry)
+        def keep(before: _Document) -> _Document:
+            if len(before.links) >= _MAX_LINKS:
+                raise errors.TooLargeError(
+                    f"You have {_MAX_LINKS} links: revoke those that expired or that you do not need any "
+                    "more."
+                )
+            return _Document({**before.links, user_id: entry})
+
+        await _document(provider).change(keep)
+        try:
+            # The KeyFile's own password is thrown away: only the passphrase opens it.
+            thrown_away = encode_base64(random_bytes(KEY_SIZE))
+            requests, passphrase = provider._session().requests, url.passphrase(password)
+            await accounts.publish(requests, ring, thrown_away, passphrase, None)
+            level = AccessLevel(user_id, permissions, until)
+            _raise_first(containers, await provider.grantAccess(containers, level))
+        except errors.BrokerError:
+            await _undo(provider, user_id)
+            raise
+        return _link(user_id, entry)
+
+    return work()
 
 
 async def stored(provider: BaseProvider) -> list[Link]:
@@ -535,7 +530,11 @@ async def revoke(provider: BaseProvider, user_id: uuid.UUID) -> None:
             f"You have no link of user {user_id}: getLinks lists your links."
         )
     results = await provider.revokeAccess(entry.containers, user_id)
-    is_deleted = await _delete_user(provider._session(), _ring_of(entry.keys))
+    signing, encryption = entry.keys[: 2 * KEY_SIZE], entry.keys[2 * KEY_SIZE :]
+    signing_key = SigningKey(signing[:KEY_SIZE], signing[KEY_SIZE:])
+    decryption_key = DecryptionKey(encryption[:MLKEM_SEED_SIZE], encryption[MLKEM_SEED_SIZE:])
+    ring = KeyRing(1, (signing_key,), (decryption_key,))
+    is_deleted = await _delete_user(provider._session(), ring)
     for container, result in zip(entry.containers, results, strict=True):
         if isinstance(result, errors.NotFoundError) and not is_deleted:
             # The broker's denial proves nothing, and the holder of the link can still open the container.
@@ -552,15 +551,19 @@ async def revoke(provider: BaseProvider, user_id: uuid.UUID) -> None:
             )
     final = (*_NOT_OURS, errors.DeletedError)
     _raise_first(entry.containers, [None if isinstance(each, final) else each for each in results])
-    await document.change(partial(_without, user_id))
+    await document.change(
+        lambda before: _Document({key: e for key, e in before.links.items() if key != user_id})
+    )
 
 
-async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
+async def _check_can_share(
+    provider: BaseProvider, containers: Sequence[uuid.UUID], permissions: ContainerAccessLevel
+) -> None:
     """Raise the error of the first container whose access the user may not give to a link."""
     user = await provider.getUserId()
-    found = await provider.getContainers(new.containers, content=False, headers=False)
-    needed = new.permissions | ContainerAccessLevel.ModifyAccess
-    for container_id, container in zip(new.containers, found, strict=True):
+    found = await provider.getContainers(containers, content=False, headers=False)
+    needed = permissions | ContainerAccessLevel.ModifyAccess
+    for container_id, container in zip(containers, found, strict=True):
         if isinstance(container, errors.BrokerError):
             error = container
         elif container.type is not None and container.type.startswith(OWN_TYPES):
@@ -632,18 +635,6 @@ def _document(provider: BaseProvider) -> OwnDocument[_Document]:
     return OwnDocument(provider, _TYPE, _Document, _MAX_DOCUMENT)
 
 
-def _with(user_id: uuid.UUID, entry: _Entry, before: _Document) -> _Document:
-    if len(before.links) >= _MAX_LINKS:
-        raise errors.TooLargeError(
-            f"You have {_MAX_LINKS} links: revoke those that expired or that you do not need any more."
-        )
-    return _Document({**before.links, user_id: entry})
-
-
-def _without(user_id: uuid.UUID, before: _Document) -> _Document:
-    return _Document({user: entry for user, entry in before.links.items() if user != user_id})
-
-
 def _link(user_id: uuid.UUID, entry: _Entry) -> Link:
     return Link(
         url=entry.url,
@@ -654,17 +645,4 @@ def _link(user_id: uuid.UUID, entry: _Entry) -> Link:
         hasPassword=entry.hasPassword,
         name=entry.name,
         createdAt=entry.createdAt,
-    )
-
-
-def _keys_of(ring: KeyRing) -> bytes:
-    return b"".join((*ring.signing[0].seeds, *ring.encryption[0].seeds))
-
-
-def _ring_of(keys: bytes) -> KeyRing:
-    signing, encryption = keys[: 2 * KEY_SIZE], keys[2 * KEY_SIZE :]
-    return KeyRing(
-        1,
-        (SigningKey(signing[:KEY_SIZE], signing[KEY_SIZE:]),),
-        (DecryptionKey(encryption[:MLKEM_SEED_SIZE], encryption[MLKEM_SEED_SIZE:]),),
     )

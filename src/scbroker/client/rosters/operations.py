@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from scbroker import errors
@@ -180,32 +179,25 @@ async def raise_owed(session: Session, group_id: uuid.UUID) -> None:
 
 
 def _roles(given: Sequence[MemberRole], name: str) -> dict[uuid.UUID, Wish]:
-    return _each_once(
-        [(each.userId, Wish(each.role, _raw(each.fingerprint))) for each in given], name
-    )
+    return _wishes(name, ((each.userId, each.role, each.fingerprint) for each in given))
 
 
 def _managers(given: Sequence[GroupManager]) -> dict[uuid.UUID, Wish]:
-    wishes = [
-        (each.userId, Wish(roster.OWNER if each.owner else roster.MANAGER, _raw(each.fingerprint)))
-        for each in given
-    ]
-    return _each_once(wishes, "managers")
+    kinds = {True: roster.OWNER, False: roster.MANAGER}
+    return _wishes(
+        "managers", ((each.userId, kinds[each.owner], each.fingerprint) for each in given)
+    )
 
 
-def _each_once(wishes: Sequence[tuple[uuid.UUID, Wish]], name: str) -> dict[uuid.UUID, Wish]:
+def _wishes(name: str, given: Iterable[tuple[uuid.UUID, int, str | None]]) -> dict[uuid.UUID, Wish]:
     found: dict[uuid.UUID, Wish] = {}
-    for user, wish in wishes:
+    for user, value, fingerprint in given:
         if user in found:
             raise errors.InvalidArgumentError(
                 f"{name} names user {user} twice: name each user once."
             )
-        found[user] = wish
+        found[user] = Wish(value, None if fingerprint is None else parse_fingerprint(fingerprint))
     return found
-
-
-def _raw(fingerprint: str | None) -> bytes | None:
-    return None if fingerprint is None else parse_fingerprint(fingerprint)
 
 
 async def _renew(
@@ -295,32 +287,17 @@ async def leave(session: Session, group_id: uuid.UUID, *, abandon: bool) -> None
 
     A departure that was sent may take effect as long as the leaf stands, also after a refusal.
     """
-    leaving = _Leaving(session, group_id, abandon)
-    try:
-        await until_signed(session, leaving.attempt)
-    except errors.BrokerError as error:
-        if leaving.sent_for:
-            error.outcome, error.containerId = WriteOutcome.Uncertain, group_id
-        raise
+    sent_for = (
+        0  # the version of the user's leaf from which a departure was sent; 0 if none was sent
+    )
 
-
-@dataclass(slots=True)
-class _Leaving:
-    """The state of leaving a group, in one or several attempts."""
-
-    session: Session
-    group_id: uuid.UUID
-    abandon: bool
-    sent_for: int = 0
-    """The version of the user's leaf from which a departure was sent; 0 if none was sent."""
-
-    async def attempt(self) -> None:
-        session, group_id = self.session, self.group_id
+    async def attempt() -> None:
+        nonlocal sent_for
         roll = await session.groups.roll(group_id)
         leaf = roll.members[session.fingerprint].version
-        if self.sent_for != leaf:
-            self.sent_for = 0  # a new leaf voids the departure that was sent
-        _check_others(roll, abandon=self.abandon)
+        if sent_for != leaf:
+            sent_for = 0  # a new leaf voids the departure that was sent
+        _check_others(roll, abandon=abandon)
         key = await session.signing_key()
         request = GroupDepartureRequest(
             departure=SignedObject.of(_departure(session, roll, leaf, key)),
@@ -329,15 +306,22 @@ class _Leaving:
         )
         # Noted first: the broker may store the departure and deny the membership, whatever it answers.
         session.groups.note_departure(group_id, leaf)
-        before, self.sent_for = self.sent_for, leaf
+        before, sent_for = sent_for, leaf
         try:
             await session.send("POST", f"/v1/groups/{group_id}/departure", message=request)
         except errors.BrokerError as error:
             if error.outcome is WriteOutcome.NotStored:  # the request has not left this device
-                self.sent_for = before
+                sent_for = before
             if isinstance(error, errors.RejectedError):  # perhaps all others have left
-                _check_others(await session.groups.roll(group_id), abandon=self.abandon)
+                _check_others(await session.groups.roll(group_id), abandon=abandon)
             raise
+
+    try:
+        await until_signed(session, attempt)
+    except errors.BrokerError as error:
+        if sent_for:
+            error.outcome, error.containerId = WriteOutcome.Uncertain, group_id
+        raise
 
 
 def _departure(session: Session, roll: Roll, leaf: int, key: KnownKey) -> Signed:

@@ -9,7 +9,7 @@ Spec: docs/spec/groups.md, 3.5 and 8.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from scbroker.records import roster
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import Entry
 from scbroker.records.judge import Grant
-from scbroker.records.roster import Member
+from scbroker.records.roster import Info, Member
 from scbroker.vocabulary import GroupRole
 
 
@@ -51,13 +51,8 @@ class Intents:
     only_author: bool = False
     """True if everybody but the author loses the group, which is deleted next."""
 
-    @property
-    def replaces_texts(self) -> bool:
-        """Return whether all texts of the former info are replaced."""
-        return self.name is not None and self.description is not None
-
-    def texts(self, group: OpenGroup) -> Texts:
-        info = group.info
+    def texts(self, group: OpenGroup | None) -> Texts:
+        info = Info("", "", []) if group is None else group.info
         return Texts(
             info.name if self.name is None else self.name,
             info.description if self.description is None else self.description,
@@ -98,37 +93,37 @@ class Intents:
 
     def check_no_conflict(self, first: OpenGroup, latest: OpenGroup) -> None:
         """Raise `ConflictError` if another manager has changed what these intents change too."""
-        before, after = members_of(first), members_of(latest)
-        for user in (*self.add, *self.remove, *self.roles):
-            if _role(before, user) != _role(after, user) and not self._is_fulfilled(user, after):
+        before, after, wanted = self._touched(first), self._touched(latest), self._wanted()
+        for what, value in after.items():
+            if value not in (before[what], wanted[what]):
                 raise errors.ConflictError(
-                    f"Another manager changed the membership of user {user} meanwhile: read the group again."
-                )
-        listed, now_listed = managers_of(first), managers_of(latest)
-        if self.managers is not None and _permissions(listed) != _permissions(now_listed):
-            wanted = {user: wish.value for user, wish in self.managers.items()}
-            if _permissions(now_listed) != wanted:
-                raise errors.ConflictError(
-                    "Another owner changed the managers meanwhile: read the group again."
-                )
-        for what, text, read in _TEXTS:
-            wanted_text = text(self)
-            if wanted_text is not None and read(first) != read(latest) != wanted_text:
-                raise errors.ConflictError(
-                    f"Another manager changed the {what} meanwhile: read the group again."
+                    f"Another manager changed {what} meanwhile: read the group again."
                 )
 
-    def _is_fulfilled(self, user: uuid.UUID, members: Mapping[uuid.UUID, Member]) -> bool:
-        role = _role(members, user)
-        if user in self.add:
-            return role == self.add[user].value
-        return role is None if user in self.remove else role == self.roles.get(user)
+    def _wanted(self) -> dict[str, object]:
+        """Return what these intents make of what they change."""
+        roles: dict[uuid.UUID, int | None] = {user: wish.value for user, wish in self.add.items()}
+        roles |= dict.fromkeys(self.remove) | dict(self.roles)
+        wanted: dict[str, object] = {_membership_of(user): role for user, role in roles.items()}
+        if self.managers is not None:
+            wanted["the managers"] = {user: wish.value for user, wish in self.managers.items()}
+        texts = {"the name": self.name, "the description": self.description}
+        return wanted | {what: text for what, text in texts.items() if text is not None}
+
+    def _touched(self, group: OpenGroup) -> dict[str, object]:
+        """Return what these intents change as a group has it."""
+        roles = {_membership_of(user): member.role for user, member in members_of(group).items()}
+        present: dict[str, object] = {
+            **roles,
+            "the managers": _permissions(managers_of(group)),
+            "the name": group.info.name,
+            "the description": group.info.description,
+        }
+        return {what: present.get(what) for what in self._wanted()}
 
 
-_TEXTS: tuple[tuple[str, Callable[[Intents], str | None], Callable[[OpenGroup], str]], ...] = (
-    ("name", lambda intents: intents.name, lambda group: group.info.name),
-    ("description", lambda intents: intents.description, lambda group: group.info.description),
-)
+def _membership_of(user: uuid.UUID) -> str:
+    return f"the membership of user {user}"
 
 
 def members_of(group: OpenGroup) -> dict[uuid.UUID, Member]:
@@ -141,11 +136,6 @@ def members_of(group: OpenGroup) -> dict[uuid.UUID, Member]:
 def managers_of(group: OpenGroup) -> dict[uuid.UUID, Entry]:
     """Return the entries of the managers by user id, also of those who have left."""
     return {user_id_of(name): entry for name, entry in group.chain.managers.items()}
-
-
-def _role(members: Mapping[uuid.UUID, Member], user: uuid.UUID) -> int | None:
-    member = members.get(user)
-    return None if member is None else member.role
 
 
 def _permissions(entries: Mapping[uuid.UUID, Entry]) -> dict[uuid.UUID, int]:
@@ -179,75 +169,68 @@ class _Place(NamedTuple):
     """Whether the user has no leaf, or has left: they get a leaf and a wrap in any case."""
 
 
-async def plan_first(
-    session: Session,
-    members: Mapping[uuid.UUID, Wish],
-    managers: Mapping[uuid.UUID, Wish],
-    texts: Texts,
-) -> Plan:
-    """Return the members and managers of a new group; the author has to be in both."""
-    roles = {user: int(GroupRole.Writer) for user in managers}
-    roles.update({user: wish.value for user, wish in members.items()})
-    _check_size(roles, managers)
-    keys = _Keys(session)
-    await keys.fetch(roles)
-    keys.check([*members.items(), *managers.items()])
-    recipients = {user: keys.living(user) for user in roles}
-    seats = {recipients[user].name: Seat(role, recipients[user]) for user, role in roles.items()}
-    return Plan(seats, True, texts, _grants(managers), recipients)
-
-
-async def plan_next(session: Session, group: OpenGroup, intents: Intents) -> Plan | None:
-    """Return the members and managers after a change; None if there is nothing to do.
+async def plan_next(session: Session, group: OpenGroup | None, intents: Intents) -> Plan | None:
+    """Return the members and managers after a change, or of a new group; None if there is nothing to do.
 
     Raises `NotFoundError` for a deleted user who would be added, `KeySubstitutionError` for one whose keys
     are not those of the contact or card that the caller gave, and `TooLargeError` where a limit is reached.
     """
     keys = _Keys(session)
-    keys.deleted |= {user_id_of(name) for name in group.deleted}
-    keys.unproved |= {user_id_of(name) for name in group.unproved}
+    if group is not None:
+        keys.deleted |= {user_id_of(name) for name in group.deleted}
+        keys.unproved |= {user_id_of(name) for name in group.unproved}
     while True:
         managers = _next_managers(group, intents, keys.deleted)
         places = _next_places(group, intents, managers, keys.deleted)
         rises = _rises(group, intents, places)
-        changes_access = managers != _permissions(managers_of(group))
+        changes_access = group is None or managers != _permissions(managers_of(group))
         wrapped = {
             user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
         }
         # An owner must drop deleted managers, named by the broker or not, so the keys of all are fetched.
-        needed = wrapped | managers.keys() if changes_access or group.is_owner else wrapped
+        is_owner = group is not None and group.is_owner
+        needed = wrapped | managers.keys() if changes_access or is_owner else wrapped
         # Plan again if the keys showed that a member was deleted: that member loses the leaf as well.
         if not await keys.fetch(needed):
             break
     keys.check([*intents.add.items(), *(intents.managers or {}).items()])
-    _check_size(places, managers)
-    if rises and group.epoch == roster.LAST_EPOCH:
+    if len(places) > roster.MAX_MEMBERS:
+        raise errors.TooLargeError(
+            f"The group would have {len(places)} members: it takes at most {roster.MAX_MEMBERS}."
+        )
+    if len(managers) > roster.MAX_MANAGERS:
+        raise errors.TooLargeError(
+            f"The group would have {len(managers)} managers: it takes at most {roster.MAX_MANAGERS}."
+        )
+    if group is not None and rises and group.epoch == roster.LAST_EPOCH:
         raise errors.TooLargeError(
             "The group's key cannot be replaced any more: create another group, and call replaceGroup."
         )
+    grants = {user: Grant(permissions, None) for user, permissions in managers.items()}
     texts = intents.texts(group)
-    is_same_texts = texts == Texts(group.info.name, group.info.description)
-    is_same_info = is_same_texts and group.has_all_secrets_in_info
-    names = {user_id_of(name): name for name in group.members}
+    is_same_info = (
+        group is not None
+        and group.has_all_secrets_in_info
+        and (texts == Texts(group.info.name, group.info.description))
+    )
+    present = {} if group is None else {user_id_of(name): m for name, m in group.members.items()}
     is_same = all(
-        user in names and not place.is_new and place.role == group.members[names[user]].role
+        user in present and not place.is_new and place.role == present[user].role
         for user, place in places.items()
     )
     if is_same and is_same_info and not rises:
-        if not changes_access:
-            return None
-        return Plan(None, False, None, _grants(managers), keys.found)
+        return Plan(None, False, None, grants, keys.found) if changes_access else None
     seats = dict[bytes, Seat]()
     for user, place in places.items():
         key = keys.living(user) if user in wrapped else None
-        name = names[user] if key is None else key.name
+        name = present[user].fingerprint if key is None else key.name
         seats[name] = Seat(place.role, key, place.is_new)
-    lost = {user for user in names if user not in places} - intents.remove
+    lost = present.keys() - places.keys() - intents.remove
     return Plan(
         seats,
         rises,
         texts if rises or not is_same_info else None,
-        _grants(managers) if changes_access else None,
+        grants if changes_access else None,
         keys.found,
         tuple(sorted(lost & keys.unproved)),
     )
@@ -300,17 +283,17 @@ class _Keys:
 
 
 def _next_managers(
-    group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
+    group: OpenGroup | None, intents: Intents, deleted: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
     """Return the permissions of the next roster's managers, by user id.
 
     Only an owner may change the managers. So an author who is an owner takes managers who have left or were
     deleted off the list, and any other author keeps them (section 8).
     """
+    if group is None or intents.managers is not None:
+        return {user: wish.value for user, wish in (intents.managers or {}).items()}
     if intents.only_author:
         return {user_id_of(group.fingerprint): roster.OWNER}
-    if intents.managers is not None:
-        return {user: wish.value for user, wish in intents.managers.items()}
     listed = _permissions(managers_of(group))
     if not group.is_owner:
         return listed
@@ -323,24 +306,24 @@ def _next_managers(
 
 
 def _next_places(
-    group: OpenGroup,
+    group: OpenGroup | None,
     intents: Intents,
     managers: Mapping[uuid.UUID, int],
     deleted: Collection[uuid.UUID],
 ) -> dict[uuid.UUID, _Place]:
     """Return the next members by user id."""
-    if intents.only_author:
-        return {user_id_of(group.fingerprint): _Place(group.role)}
-    left = {user_id_of(name) for name in group.left}
-    named = intents.managers or {}
-    places = dict[uuid.UUID, _Place]()
-    for name, member in group.members.items():
-        user = user_id_of(name)
-        if user in left or user in deleted:
-            if user in managers and user not in named and user not in intents.add:
-                places[user] = _Place(member.role, is_kept=True)
-        elif user not in intents.remove:
-            places[user] = _Place(intents.roles.get(user, member.role))
+    named, places = intents.managers or {}, dict[uuid.UUID, _Place]()
+    if group is not None:
+        if intents.only_author:
+            return {user_id_of(group.fingerprint): _Place(group.role)}
+        left = {user_id_of(name) for name in group.left}
+        for name, member in group.members.items():
+            user = user_id_of(name)
+            if user in left or user in deleted:
+                if user in managers and user not in named and user not in intents.add:
+                    places[user] = _Place(member.role, is_kept=True)
+            elif user not in intents.remove:
+                places[user] = _Place(intents.roles.get(user, member.role))
     for user, wish in intents.add.items():
         places.setdefault(user, _Place(wish.value, is_new=True))
     for user in named:
@@ -348,9 +331,9 @@ def _next_places(
     return places
 
 
-def _rises(group: OpenGroup, intents: Intents, places: Mapping[uuid.UUID, _Place]) -> bool:
+def _rises(group: OpenGroup | None, intents: Intents, places: Mapping[uuid.UUID, _Place]) -> bool:
     """Return whether the next roster begins an epoch (3.5)."""
-    if intents.new_epoch or group.owed:
+    if group is None or intents.new_epoch or group.owed:
         return True
     for name, member in group.members.items():
         place = places.get(user_id_of(name))
@@ -359,21 +342,3 @@ def _rises(group: OpenGroup, intents: Intents, places: Mapping[uuid.UUID, _Place
         if place is None or place.role < member.role or place.is_new:
             return True
     return False
-
-
-def _grants(managers: Mapping[uuid.UUID, Wish] | Mapping[uuid.UUID, int]) -> dict[uuid.UUID, Grant]:
-    return {
-        user: Grant(wish.value if isinstance(wish, Wish) else wish, None)
-        for user, wish in managers.items()
-    }
-
-
-def _check_size(members: Collection[uuid.UUID], managers: Collection[uuid.UUID]) -> None:
-    if len(members) > roster.MAX_MEMBERS:
-        raise errors.TooLargeError(
-            f"The group would have {len(members)} members: it takes at most {roster.MAX_MEMBERS}."
-        )
-    if len(managers) > roster.MAX_MANAGERS:
-        raise errors.TooLargeError(
-            f"The group would have {len(managers)} managers: it takes at most {roster.MAX_MANAGERS}."
-        )

@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import msgspec.structs
@@ -23,13 +22,13 @@ from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import sending
-from scbroker.client.containers.drafting import MANY_WRAPS, beyond_own_access
+from scbroker.client.containers.drafting import beyond_own_access
 from scbroker.client.containers.sending import Sending, outcomes_said, send_one, until_stored
 from scbroker.client.core import group_records
 from scbroker.client.core.group_records import NewRoster, Present, Secret, Texts, make_roster
-from scbroker.client.core.sealing import NewAccess, make_access, make_type
+from scbroker.client.core.sealing import make_access, make_type
 from scbroker.client.groups.opening import OpenGroup
-from scbroker.client.rosters.planning import Intents, Plan, plan_first, plan_next
+from scbroker.client.rosters.planning import Intents, Plan, plan_next
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
@@ -42,7 +41,7 @@ from scbroker.records.group import GroupChain, Served
 from scbroker.records.judge import Known
 from scbroker.records.key_record import KnownKey, Signed
 from scbroker.records.roster import Info
-from scbroker.wire.containers import RecordRequest, SignedRecord, TypeText
+from scbroker.wire.containers import RecordRequest, SignedRecord
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,116 +57,142 @@ class RosterAttempt:
     """Members who were removed because the broker alone says that they were deleted."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Draft:
-    """A record that is ready to be signed, with the data that is sent with it."""
-
-    record: ContainerRecord
-    access: NewAccess | None = None
-    type: TypeText | None = None
-    made: NewRoster | None = None
-
-
-def draft_first(
-    session: Session, nonce: bytes, plan: Plan, key: KnownKey, time: int
+def draft(
+    session: Session,
+    group: OpenGroup | None,
+    nonce: bytes | None,
+    plan: Plan | None,
+    key: KnownKey,
+    time: int,
 ) -> RosterAttempt:
-    """Return the first record of a new group, with a fresh secret."""
-    name = group_name_of(session.fingerprint, nonce)
-    group_id = uuid8(name)
-    secret = Secret(0, group_records.new_secret(), [])
-    made = make_roster(name, 1, session.fingerprint, plan.seats or {}, secret, plan.texts, None)
-    text, digest = make_type(group_id.bytes, roster.group_type(made.data))
-    access = _access(session, group_id, 1, digest, plan)
+    """Return the record that follows a group as it was read, or the first one of a new group with this nonce.
+
+    Without a plan it is the tombstone. A record that begins an epoch has a fresh secret each time.
+    """
+    author = session.fingerprint
+    name: bytes = group_name_of(author, nonce or b"")
+    chain = before = secret = made = text = access = governing = None
+    version, departures, digest = 1, 0, b""
+    if group is not None:
+        name, chain, before = group.name, group.chain, group.chain.in_force
+        version, digest = chain.version + 1, before.governing.type
+    group_id = uuid8(name).bytes
+    if plan is not None:
+        departures = 0 if group is None else len(group.left)
+        secret = _secret(group, plan)
+        if plan.seats is not None:
+            present = None
+            if group is not None:
+                roster_before = group.chain.roster
+                present = Present(roster_before, group.leaves, group.members, group.sealed_info)
+            made = make_roster(name, version, author, plan.seats, secret, plan.texts, present)
+            text, digest = make_type(group_id, roster.group_type(made.data))
+        if plan.managers is not None:
+            # The container key is wrapped to the managers, and seals nothing (section 2).
+            access = make_access(
+                group_id,
+                version,
+                author,
+                digest,
+                random_bytes(KEY_SIZE),
+                plan.managers,
+                plan.recipients,
+                {},
+            )
+            governing = access.governing
+        elif before is not None:
+            governing = msgspec.structs.replace(before.governing, type=digest)
     record = ContainerRecord(
-        containerId=group_id.bytes,
+        containerId=group_id,
         nonce=nonce,
-        version=1,
-        parent=None,
-        author=session.fingerprint,
+        version=version,
+        parent=None if chain is None else chain.head.hash,
+        author=author,
         keyIndex=key.index,
-        time=max(time, key.introduced),
-        link=None,
-        governing=access.governing,
+        time=max(time, key.introduced, 0 if chain is None else chain.head.record.time),
+        link=None if before is None else Link(before.record.version, before.known.hash),
+        governing=governing,
         header=None,
         content=None,
-        tombstone=False,
+        tombstone=plan is None,
     )
-    draft = _Draft(record, access, text, made)
-    signed, known = _signed(session, draft)
-    chain = _judged(None, draft, known, time)
-    opened = OpenGroup(
-        group_id=group_id,
-        fingerprint=session.fingerprint,
-        chain=chain,
-        leaves=made.leaves,
-        members=made.members,
-        left=frozenset(),
-        owed=frozenset(),
-        deleted=frozenset(),
-        unproved=frozenset(),
-        accepted=True,
-        sealed_info=made.sealed_info,
-        wrap=made.own_wrap,
-        info=_info(plan, secret),
-        secrets={0: secret.secret},
+    known = Known.of(record)
+    # A record of a group has no parts, so its bare form is the record.
+    signed = Signed(known.bare, session.keys.ring.signing[key.index].sign(LABEL, known.bare))
+    served = Served(
+        known,
+        None if access is None else access.list,
+        None if text is None else (text.salt, text.type),
+        None if made is None else made.data,
     )
-    return RosterAttempt(_request(draft, signed, 0), known, chain, opened)
+    after = _judged(group, served, made, time)
+    request = RecordRequest(
+        record=SignedRecord.of(signed),
+        accessList=None if access is None else list(access.entries),
+        type=text,
+        departures=departures,
+        roster=None if made is None else made.request,
+    )
+    opened = None
+    if made is not None and plan is not None and secret is not None:
+        opened = _opened(session, group, after, plan, made, secret)
+    elif plan is not None and group is not None:
+        opened = replace(group, chain=after)
+    return RosterAttempt(request, known, after, opened, () if plan is None else plan.dropped)
 
 
-def draft_next(
-    session: Session, group: OpenGroup, plan: Plan, key: KnownKey, time: int
-) -> RosterAttempt:
-    """Return the record that follows the group as it was read. A new epoch has a fresh secret each time."""
-    chain, version = group.chain, group.chain.version + 1
-    before = chain.in_force.governing
-    secret, made, text, digest = _secret(group, plan), None, None, before.type
-    if plan.seats is not None:
-        present = Present(chain.roster, group.leaves, group.members, group.sealed_info)
-        made = make_roster(
-            group.name, version, session.fingerprint, plan.seats, secret, plan.texts, present
-        )
-        text, digest = make_type(group.group_id.bytes, roster.group_type(made.data))
-    access = None
-    governing = msgspec.structs.replace(before, type=digest)
-    if plan.managers is not None:
-        access = _access(session, group.group_id, version, digest, plan)
-        governing = access.governing
-    record = _following(session, group, key, time, tombstone=False)
-    draft = _Draft(msgspec.structs.replace(record, governing=governing), access, text, made)
-    signed, known = _signed(session, draft)
-    after = _judged(group, draft, known, time)
-    opened = replace(group, chain=after)
-    if made is not None:
-        opened = _after(group, opened, made, plan, secret)
-    request = _request(draft, signed, len(group.left))
-    return RosterAttempt(request, known, after, opened, plan.dropped)
+def _secret(group: OpenGroup | None, plan: Plan) -> Secret:
+    """Return the secret of the next roster's epoch."""
+    known = {} if group is None else group.secrets
+    epoch = 0 if group is None else group.epoch + plan.rises
+    secret = group_records.new_secret() if plan.rises else known[epoch]
+    return Secret(epoch, secret, [known.get(each) for each in range(epoch)])
 
 
-def draft_tombstone(session: Session, group: OpenGroup, key: KnownKey, time: int) -> RosterAttempt:
-    draft = _Draft(_following(session, group, key, time, tombstone=True))
-    signed, known = _signed(session, draft)
-    chain = _judged(group, draft, known, time)
-    return RosterAttempt(_request(draft, signed, 0), known, chain, None)
+def _judged(
+    group: OpenGroup | None, served: Served, made: NewRoster | None, time: int
+) -> GroupChain:
+    """Judge a record as a member who has read the group before would judge it (C1 to C9)."""
+    try:
+        chain = rules.extend(group.chain, served, time) if group else rules.begin(served, time)
+        members: Mapping[bytes, roster.Member] = {} if group is None else group.members
+        if made is not None:
+            members = roster.parse_leaves(chain.roster, made.leaves)
+        rules.check_roster(chain, members)
+        if group is not None:
+            rules.check_since((group.chain.roster, group.members), (chain.roster, members))
+    except IntegrityError as error:
+        raise beyond_own_access(error) from None
+    return chain
 
 
-def _secret(group: OpenGroup, plan: Plan) -> Secret:
-    epoch = group.epoch + 1 if plan.rises else group.epoch
-    secret = group_records.new_secret() if plan.rises else group.secrets[epoch]
-    return Secret(epoch, secret, [group.secrets.get(each) for each in range(epoch)])
-
-
-def _info(plan: Plan, secret: Secret) -> Info:
-    texts = plan.texts or Texts("", "")
-    return Info(texts.name, texts.description, list(secret.earlier))
-
-
-def _after(
-    group: OpenGroup, opened: OpenGroup, made: NewRoster, plan: Plan, secret: Secret
+def _opened(
+    session: Session,
+    group: OpenGroup | None,
+    chain: GroupChain,
+    plan: Plan,
+    made: NewRoster,
+    secret: Secret,
 ) -> OpenGroup:
-    """Return the group with its next roster."""
+    """Return the group with its next roster, as the author would read it."""
+    texts = plan.texts or Texts("", "")
+    info = Info(texts.name, texts.description, list(secret.earlier))
+    if group is None:
+        return OpenGroup(
+            group_id=uuid8(chain.name),
+            fingerprint=session.fingerprint,
+            chain=chain,
+            leaves=made.leaves,
+            members=made.members,
+            sealed_info=made.sealed_info,
+            wrap=made.own_wrap,
+            info=info,
+            secrets={0: secret.secret},
+        )
     kept = {name for name, member in made.members.items() if group.members.get(name) == member}
     return replace(
-        opened,
+        group,
+        chain=chain,
         leaves=made.leaves,
         members=made.members,
         left=group.left & kept,
@@ -176,88 +201,10 @@ def _after(
         unproved=group.unproved & kept,
         sealed_info=made.sealed_info,
         wrap=made.own_wrap or group.wrap,
-        info=group.info if plan.texts is None else _info(plan, secret),
+        info=group.info if plan.texts is None else info,
         secrets={**group.secrets, secret.epoch: secret.secret},
         _keys=dict(group._keys),
     )
-
-
-def _access(
-    session: Session, group_id: uuid.UUID, version: int, digest: bytes, plan: Plan
-) -> NewAccess:
-    """Return the list of managers. Its container key is wrapped to them and seals nothing (section 2)."""
-    return make_access(
-        group_id.bytes,
-        version,
-        session.fingerprint,
-        digest,
-        random_bytes(KEY_SIZE),
-        plan.managers or {},
-        plan.recipients,
-        {},
-    )
-
-
-def _following(
-    session: Session, group: OpenGroup, key: KnownKey, time: int, *, tombstone: bool
-) -> ContainerRecord:
-    """Return a record after the group's head, still without a governing field."""
-    chain = group.chain
-    return ContainerRecord(
-        containerId=group.group_id.bytes,
-        nonce=None,
-        version=chain.version + 1,
-        parent=chain.head.hash,
-        author=session.fingerprint,
-        keyIndex=key.index,
-        time=max(time, key.introduced, chain.head.record.time),
-        link=Link(chain.in_force.record.version, chain.in_force.known.hash),
-        governing=None,
-        header=None,
-        content=None,
-        tombstone=tombstone,
-    )
-
-
-def _signed(session: Session, draft: _Draft) -> tuple[Signed, Known]:
-    known = Known.of(draft.record)
-    key = session.keys.ring.signing[draft.record.keyIndex]
-    # A record of a group has no parts, so its bare form is the record.
-    return Signed(known.bare, key.sign(LABEL, known.bare)), known
-
-
-def _request(draft: _Draft, signed: Signed, departures: int) -> RecordRequest:
-    return RecordRequest(
-        record=SignedRecord.of(signed),
-        accessList=None if draft.access is None else list(draft.access.entries),
-        type=draft.type,
-        departures=departures,
-        roster=None if draft.made is None else draft.made.request,
-    )
-
-
-def _judged(group: OpenGroup | None, draft: _Draft, known: Known, time: int) -> GroupChain:
-    """Judge a record as a member who has read the group before would judge it (C1 to C9)."""
-    access, text, made = draft.access, draft.type, draft.made
-    served = Served(
-        known,
-        None if access is None else access.list,
-        None if text is None else (text.salt, text.type),
-        None if made is None else made.data,
-    )
-    try:
-        before = None if group is None else group.chain
-        chain = rules.extend(before, served, time) if before else rules.begin(served, time)
-        if made is not None:
-            members: Mapping[bytes, roster.Member] = roster.parse_leaves(chain.roster, made.leaves)
-        else:
-            members = {} if group is None else group.members
-        rules.check_roster(chain, members)
-        if group is not None:
-            rules.check_since((group.chain.roster, group.members), (chain.roster, members))
-    except IntegrityError as error:
-        raise beyond_own_access(error) from None
-    return chain
 
 
 _MERGES: Final = 16
@@ -267,12 +214,23 @@ _log = logging.getLogger("scbroker")
 
 
 class RosterWriting(Sending[RosterAttempt]):
-    """A change of a group on its way to the broker. With a nonce, it creates the group."""
+    """A change of a group on its way to the broker. With a nonce, it creates the group.
+
+    `deletes` appends the tombstone to a group whose only member is the author.
+    """
 
     most_attempts = _MERGES
 
-    def __init__(self, group_id: uuid.UUID, intents: Intents, nonce: bytes | None = None) -> None:
+    def __init__(
+        self,
+        group_id: uuid.UUID,
+        intents: Intents,
+        nonce: bytes | None = None,
+        *,
+        deletes: bool = False,
+    ) -> None:
         super().__init__(group_id.bytes)
+        self.deletes = deletes
         self.group_id: uuid.UUID = group_id
         self.intents: Intents = intents
         self.nonce: bytes | None = nonce
@@ -320,8 +278,7 @@ async def create(session: Session, intents: Intents) -> OpenGroup:
     """Create a group, with one nonce for all attempts: a lost answer then creates no second group."""
     nonce = random_bytes(HASH_SIZE)
     item = RosterWriting(container_id_of(session.fingerprint, nonce), intents, nonce)
-    async with outcomes_said(session, [item]):
-        await until_stored(session, [item], _attempt_creation)
+    await _write(session, item)
     return item.result()[0]
 
 
@@ -330,8 +287,7 @@ async def change(
 ) -> tuple[OpenGroup, tuple[uuid.UUID, ...]]:
     """Change a group on top of what other managers changed; see `RosterWriting.result`."""
     item = RosterWriting(group_id, intents)
-    async with outcomes_said(session, [item]):
-        await until_stored(session, [item], _attempt_change)
+    await _write(session, item)
     return item.result()
 
 
@@ -340,65 +296,53 @@ async def delete(session: Session, group_id: uuid.UUID) -> None:
 
     After a stop in between, a repeated call does what is left.
     """
-    await change(session, group_id, Intents(only_author=True))
-    item = RosterWriting(group_id, Intents(only_author=True))
-    async with outcomes_said(session, [item]):
-        await until_stored(session, [item], _attempt_tombstone)
+    intents = Intents(only_author=True)
+    await change(session, group_id, intents)
+    item = RosterWriting(group_id, intents, deletes=True)
+    await _write(session, item)
     item.check_stored()
 
 
-async def _attempt_creation(session: Session, items: Sequence[RosterWriting]) -> None:
+async def _write(session: Session, item: RosterWriting) -> None:
+    async with outcomes_said(session, [item]):
+        await until_stored(session, [item], _attempt)
+
+
+async def _attempt(session: Session, items: Sequence[RosterWriting]) -> None:
     for item in items:
         with tasks.alone(item.fail):
-            intents = item.intents
-            texts = Texts(intents.name or "", intents.description or "")
-            plan = await plan_first(session, intents.add, intents.managers or {}, texts)
-            key = await session.signing_key()
-            draft = partial(draft_first, session, item.nonce or b"", plan, key, now())
-            item.attempt = await _drafted(plan, draft)
-            await send_one(session, [item])
-
-
-async def _attempt_change(session: Session, items: Sequence[RosterWriting]) -> None:
-    for item in items:
-        with tasks.alone(item.fail):
-            group = await _read(session, item)
-            if group is None:
-                continue
-            plan = await plan_next(session, group, item.intents)
-            if plan is None:
-                item.present = group
-                continue
-            key = await session.signing_key()
-            draft = partial(draft_next, session, group, plan, key, now())
-            item.attempt = await _drafted(plan, draft)
-            await send_one(session, [item])
-            if item.is_refused and isinstance(item.error, errors.NotFoundError):
-                await _read(session, item)  # raises the error that tells the reason
-            if item.is_stored and plan.rises and group.epoch >= _LATE_EPOCH:
-                _log.warning(
-                    "Group %s: its key was replaced %d times, and 16,383 times is the most: create another "
-                    "group soon, and call replaceGroup.",
-                    item.group_id,
-                    group.epoch + 1,
-                )
-
-
-async def _attempt_tombstone(session: Session, items: Sequence[RosterWriting]) -> None:
-    for item in items:
-        with tasks.alone(item.fail):
-            group = await _read(session, item)
-            if group is None:
-                continue
-            if group.members.keys() != {session.fingerprint}:
+            group = plan = None
+            if item.nonce is None:
+                group = await _read(session, item)
+                if group is None:
+                    continue
+            if not item.deletes:
+                plan = await plan_next(session, group, item.intents)
+                if plan is None:
+                    item.present = group
+                    continue
+            elif group is not None and group.members.keys() != {session.fingerprint}:
                 raise errors.ConflictError(
                     "Another owner added a member meanwhile: read the members, then call deleteGroup again."
                 )
             key = await session.signing_key()
-            item.attempt = draft_tombstone(session, group, key, now())
+            # In the pool: a record may have many wraps.
+            item.attempt = await io_thread.in_pool(
+                draft, session, group, item.nonce, plan, key, now()
+            )
             await send_one(session, [item])
-            if item.is_refused and isinstance(item.error, errors.DeletedError):
+            if item.is_refused and item.deletes and isinstance(item.error, errors.DeletedError):
                 await _take_deletion(session, item)
+            elif item.is_refused and group and isinstance(item.error, errors.NotFoundError):
+                await _read(session, item)  # raises the error that tells the reason
+            epoch = item.attempt.chain.roster.epoch
+            if item.is_stored and plan is not None and plan.rises and epoch > _LATE_EPOCH:
+                _log.warning(
+                    "Group %s: its key was replaced %d times, and 16,383 times is the most: create another "
+                    "group soon, and call replaceGroup.",
+                    item.group_id,
+                    epoch,
+                )
 
 
 async def _take_deletion(session: Session, item: RosterWriting) -> None:
@@ -421,11 +365,6 @@ async def _take_deletion(session: Session, item: RosterWriting) -> None:
     item.error, item.uncertain = None, []
 
 
-async def _drafted(plan: Plan, draft: Callable[[], RosterAttempt]) -> RosterAttempt:
-    """Draft a record here, or in the pool if it has many wraps."""
-    return await io_thread.in_pool(draft) if len(plan.seats or ()) > MANY_WRAPS else draft()
-
-
 async def _read(session: Session, item: RosterWriting) -> OpenGroup | None:
     """Read the group for another attempt; None if an earlier one turns out to be stored.
 
@@ -443,7 +382,7 @@ async def _read(session: Session, item: RosterWriting) -> OpenGroup | None:
             return None
         raise
     except (errors.DecryptionError, errors.IntegrityError):
-        if not item.intents.replaces_texts:
+        if None in (item.intents.name, item.intents.description):
             raise
         # Another manager gave the user a wrong secret or info: the next epoch, with new texts, repairs that.
         group = await session.groups.unopened(item.group_id)

@@ -233,7 +233,16 @@ async def create_or_update(
         check_different(password, passphrase)
     async with session.changing_keys:
         chain, state = await _published(session)
-        _check_not_older(session, chain, state, ring, sha256(key_file))
+        ring.check_chain(chain)
+        if ring.generation < state.generation:
+            raise errors.RollbackError(
+                "A newer KeyFile than this one was stored before: give the bytes that createOrUpdateKeyFile "
+                "or changeCredentials gave last, or use changeCredentials for new secrets."
+            )
+        digest = sha256(key_file)
+        if state.hash is not None:
+            _check_mark(Mark(state.generation, state.hash), ring.generation, digest)
+        _check_mark(_mark(session.marks), ring.generation, digest)
         if not has_passphrase:
             known = (state.generation, ring.generation, session.keys.ring.generation)
             ring = ring.next(max(known) + 1, fresh=False)
@@ -325,12 +334,7 @@ def _check_mark(mark: Mark | None, generation: int, digest: bytes | None) -> Non
             "The broker served an older KeyFile than this device has seen: ask its operator whether a "
             "backup was restored."
         )
-    if generation == mark.generation and digest is not None:
-        _check_same(digest, mark.hash)
-
-
-def _check_same(found: bytes, seen: bytes) -> None:
-    if found != seen:
+    if generation == mark.generation and digest not in (None, mark.hash):
         raise errors.ForkError("This device has seen another KeyFile of the same generation.")
 
 
@@ -361,7 +365,11 @@ async def _check_kept_reminder(
     """
     if given is None:
         answer = await session.call("GET", "/v1/reminder", wire.ReminderAnswer)
-        check_kept_reminder(answer.reminder, secrets)
+        if _contains(answer.reminder, secrets):
+            raise errors.InvalidArgumentError(
+                "The reminder that is stored contains one of these secrets, and the broker can read it: give "
+                'another reminder, or "" to remove it.'
+            )
 
 
 async def _state(session: Session) -> wire.KeyFileState:
@@ -382,21 +390,6 @@ async def _published(session: Session) -> tuple[KeyChain, wire.KeyFileState]:
     chain = await session.directory.latest_own()
     session.keys.ring.check_chain(chain)
     return chain, await _state(session)
-
-
-def _check_not_older(
-    session: Session, chain: KeyChain, state: wire.KeyFileState, ring: KeyRing, digest: bytes
-) -> None:
-    """Raise unless the KeyFile has the published keys, and is the newest known KeyFile or a later one."""
-    ring.check_chain(chain)
-    if ring.generation < state.generation:
-        raise errors.RollbackError(
-            "A newer KeyFile than this one was stored before: give the bytes that createOrUpdateKeyFile or "
-            "changeCredentials gave last, or use changeCredentials for new secrets."
-        )
-    if ring.generation == state.generation and state.hash is not None:
-        _check_same(digest, state.hash)
-    _check_mark(_mark(session.marks), ring.generation, digest)
 
 
 async def _store(
@@ -486,22 +479,14 @@ def check_reminder(reminder: str | None, secrets: tuple[str, str]) -> None:
     """Raise `InvalidArgumentError` for a reminder that cannot be stored or contains one of `secrets`."""
     if reminder is None:
         return
-    if not _can_be_kept(reminder):
+    data = reminder.encode(errors="replace")  # changes what UTF-8 cannot have
+    if "\0" in reminder or data.decode() != reminder or len(data) > MAX_REMINDER:
         raise errors.InvalidArgumentError(
             f"reminder must have at most {MAX_REMINDER} bytes in UTF-8 and no NUL: shorten it."
         )
     if _contains(reminder, secrets):
         raise errors.InvalidArgumentError(
             "The reminder contains a secret, and the broker can read it."
-        )
-
-
-def check_kept_reminder(reminder: str, secrets: tuple[str, str]) -> None:
-    """Raise `InvalidArgumentError` if the stored reminder, which is to stay, contains one of `secrets`."""
-    if _contains(reminder, secrets):
-        raise errors.InvalidArgumentError(
-            "The reminder that is stored contains one of these secrets, and the broker can read it: give "
-            'another reminder, or "" to remove it.'
         )
 
 
@@ -512,10 +497,3 @@ def _contains(reminder: str, secrets: tuple[str, str]) -> bool:
 def _folded(text: str) -> str:
     """Return a form that is the same for every Unicode spelling of a text, in either case."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _can_be_kept(reminder: str) -> bool:
-    try:
-        return "\0" not in reminder and len(reminder.encode()) <= MAX_REMINDER
-    except UnicodeEncodeError:
-        return False

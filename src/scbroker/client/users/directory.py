@@ -17,7 +17,7 @@ from scbroker.client.arguments import moment, now
 from scbroker.client.users.trust_store import Marks, raise_to
 from scbroker.records.canonical import decoder, show_fingerprint, user_id_of
 from scbroker.records.container_record import AccessList
-from scbroker.records.key_record import KeyChain, KnownKey, Signed
+from scbroker.records.key_record import KeyChain, Signed
 from scbroker.types import PublicKey
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
@@ -97,11 +97,7 @@ class Directory:
 
         A chain that another task is fetching is waited for, and fetched again only if it is too short.
         """
-        loop = asyncio.get_running_loop()
-        # Only futures of this loop: the child of a fork has its parent's, which never end there.
-        found = (self._under_way.get(user) for user in states)
-        under_way = {each for each in found if each is not None and each.get_loop() is loop}
-        if under_way:
+        if under_way := {self._under_way[user] for user in states if user in self._under_way}:
             await asyncio.wait(under_way)
         known = {
             user: chain
@@ -111,7 +107,7 @@ class Directory:
         unknown = [user for user in states if user not in known]
         if not unknown:
             return known
-        done = loop.create_future()
+        done = asyncio.get_running_loop().create_future()
         self._under_way |= dict.fromkeys(unknown, done)
         try:
             return {**known, **await self._fetch(unknown)}
@@ -160,13 +156,8 @@ class Directory:
 
     def known(self, fingerprints: Iterable[bytes]) -> Mapping[bytes, KeyChain]:
         """Return the chains that this session knows of these users, by fingerprint, without a request."""
-        wanted = set(fingerprints)
-        # To look a user up by id takes a hash. For more users than chains, comparing fingerprints is cheaper.
-        if len(wanted) > len(self._chains):
-            chains = self._chains.values()
-            return {each.fingerprint: each for each in chains if each.fingerprint in wanted}
-        found = ((each, self._chains.get(user_id_of(each))) for each in wanted)
-        return {each: chain for each, chain in found if chain is not None}
+        wanted, chains = set(fingerprints), self._chains.values()
+        return {each.fingerprint: each for each in chains if each.fingerprint in wanted}
 
     async def known_with(self, listed: Mapping[bytes, int]) -> Mapping[bytes, KeyChain]:
         """Return the chains that this session knows of these users, by fingerprint.
@@ -199,7 +190,16 @@ class Directory:
         if chain is None:
             return []
         return [
-            _public_key(chain, key)
+            PublicKey(
+                userId=chain.userId,
+                keyType=key.type,
+                index=key.index,
+                key=key.public,
+                active=key.retired is None,
+                createdAt=moment(key.introduced),
+                retiredAt=None if key.retired is None else moment(key.retired),
+                fingerprint=show_fingerprint(chain.fingerprint),
+            )
             for wanted in KeyType
             if kind in (None, wanted)
             for key in chain.of_type(wanted)
@@ -218,18 +218,42 @@ class Directory:
         self, wanted: list[uuid.UUID], *, again: bool = False
     ) -> dict[uuid.UUID, KeyChain]:
         """Ask for the new records of each user, in as many requests as it takes, and verify them."""
-        if not wanted:
-            return {}
         bases = {user: self._chains.get(user) for user in wanted}
         received: dict[uuid.UUID, list[Signed]] = {user: [] for user in wanted}
-        for start in range(0, len(wanted), wire.MAX_KEY_USERS):
-            batch = wanted[start : start + wire.MAX_KEY_USERS]
-            while batch:
-                batch = await self._fetch_some(batch, bases, received)
-                if sum(len(base.records) for base in bases.values() if base) > _MOST:
-                    raise errors.TooLargeError(
-                        f"These users have more than {_MOST} key records: name fewer users at once."
-                    )
+        left = wanted
+        while left:
+            batch = left[: wire.MAX_KEY_USERS]
+            asked = [
+                wire.KeyRecordsFrom(
+                    userId=str(user),
+                    from_=len(received[user]) + (len(base.records) if (base := bases[user]) else 0),
+                )
+                for user in batch
+            ]
+            message = wire.KeyRecordsRequest(users=asked)
+            answer: wire.KeyRecords = await self._call(
+                "POST", "/v1/key-records", wire.KeyRecords, message=message
+            )
+            if [item.userId for item in answer.users] != [str(user) for user in batch]:
+                raise errors.BrokerFaultError(
+                    "The broker answered for other users than those asked for."
+                )
+            count, last = 0, 0
+            for position, (user, item) in enumerate(zip(batch, answer.users, strict=True)):
+                (self._deleted.add if item.deleted else self._deleted.discard)(user)
+                received[user].extend(record.signed for record in item.keyRecords)
+                if item.keyRecords:
+                    count, last = count + len(item.keyRecords), position
+                # The first record alone cannot be verified: a chain begins with two.
+                if bases[user] is not None or len(received[user]) > 1:
+                    bases[user] = _verified_chain(user, bases[user], received[user])
+                    received[user] = []
+            # A full answer may lack records of the last user for whom it has any.
+            left = left[last if count >= wire.MAX_KEY_RECORDS else len(batch) :]
+            if sum(len(base.records) for base in bases.values() if base) > _MOST:
+                raise errors.TooLargeError(
+                    f"These users have more than {_MOST} key records: name fewer users at once."
+                )
         try:
             found = {
                 user: self._accept(user, bases[user], received[user])
@@ -243,41 +267,6 @@ class Directory:
             return await self._fetch(wanted, again=True)
         self._forget_oldest()
         return found
-
-    async def _fetch_some(
-        self,
-        batch: list[uuid.UUID],
-        bases: dict[uuid.UUID, KeyChain | None],
-        received: dict[uuid.UUID, list[Signed]],
-    ) -> list[uuid.UUID]:
-        """Make one request; return the users whose records may not all have fitted into the answer."""
-        asked = [
-            wire.KeyRecordsFrom(
-                userId=str(user),
-                from_=len(received[user]) + (len(base.records) if (base := bases[user]) else 0),
-            )
-            for user in batch
-        ]
-        message = wire.KeyRecordsRequest(users=asked)
-        answer: wire.KeyRecords = await self._call(
-            "POST", "/v1/key-records", wire.KeyRecords, message=message
-        )
-        if [item.userId for item in answer.users] != [str(user) for user in batch]:
-            raise errors.BrokerFaultError(
-                "The broker answered for other users than those asked for."
-            )
-        count, last = 0, 0
-        for position, (user, item) in enumerate(zip(batch, answer.users, strict=True)):
-            (self._deleted.add if item.deleted else self._deleted.discard)(user)
-            received[user].extend(record.signed for record in item.keyRecords)
-            if item.keyRecords:
-                count, last = count + len(item.keyRecords), position
-            base = bases[user]
-            # The first record alone cannot be verified: a chain begins with two.
-            if base is not None or len(received[user]) > 1:
-                bases[user] = _verified_chain(user, base, received[user])
-                received[user] = []
-        return batch[last:] if count >= wire.MAX_KEY_RECORDS else []
 
     def _accept(self, user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
         chain = _verified_chain(user, base, records)
@@ -347,16 +336,3 @@ def check_mark(marks: Marks, chain: KeyChain) -> None:
         return msgspec.msgpack.encode(new)
 
     raise_to(marks, _KIND, chain.userId.bytes, decide)
-
-
-def _public_key(chain: KeyChain, key: KnownKey) -> PublicKey:
-    return PublicKey(
-        userId=chain.userId,
-        keyType=key.type,
-        index=key.index,
-        key=key.public,
-        active=key.retired is None,
-        createdAt=moment(key.introduced),
-        retiredAt=None if key.retired is None else moment(key.retired),
-        fingerprint=show_fingerprint(chain.fingerprint),
-    )

@@ -121,12 +121,6 @@ class Token:
                     self.renewal = None  # drop the task: its error references frames
         return self.value or ""
 
-    async def other_than(self, token: str) -> str:
-        """Return another token than this one, which the broker refused."""
-        if token == self.value:
-            self.value = None
-        return await self.get()
-
     def take(self) -> str | None:
         """Return the token, if any, and forget it."""
         value, self.value = self.value, None
@@ -300,8 +294,9 @@ class Session:
         except errors.NotAuthenticatedError as refused:
             outcome = refused.outcome
         try:
-            token = await self.token.other_than(token)
-            return await request(*about, token=token, **options)
+            if token == self.token.value:
+                self.token.value = None
+            return await request(*about, token=await self.token.get(), **options)
         except errors.BrokerError as error:
             if outcome is errors.WriteOutcome.Uncertain:  # the first request has left this device
                 error.outcome = outcome

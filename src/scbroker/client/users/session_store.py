@@ -17,7 +17,6 @@ import binascii
 import logging
 import os
 import re
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ import filelock
 
 from scbroker import errors
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.local_state import lock_by, make_own_folder, open_own, temporary_file
+from scbroker.client.local_state import make_own_folder, open_own, temporary_file
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
@@ -101,21 +100,20 @@ class _Folder:
 
     def check(self) -> None:
         with self._usable():
-            make_own_folder(self.directory)
+            pass
 
     def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
         path = self._path(origin, userId)
-        with self._usable():
-            if not os.path.lexists(path):  # a link counts: `open_own` refuses it
-                return None
-            with self._locked():
-                return self._read(path, origin, userId)
+        if not os.path.lexists(path):  # a link counts: `open_own` refuses it
+            return None
+        with self._usable(locked=True):
+            return self._read(path, origin, userId)
 
     def swap(
         self, origin: str, userId: uuid.UUID, expected: SealedKeys | None, new: SealedKeys
     ) -> bool:
         path = self._path(origin, userId)
-        with self._usable(), self._locked():
+        with self._usable(locked=True):
             if self._read(path, origin, userId) != expected:
                 return False
             if expected is None or new.key != expected.key:
@@ -127,19 +125,17 @@ class _Folder:
 
     def remove(self, origin: str, userId: uuid.UUID, expected: SealedKeys | None = None) -> None:
         path = self._path(origin, userId)
-        with self._usable():
-            if not os.path.lexists(path):  # a link counts: `open_own` refuses it
-                return
-            with self._locked():
-                if expected is None or self._read(path, origin, userId) == expected:
-                    path.unlink(missing_ok=True)
-                    self._set_key(origin, userId, None)
+        if not os.path.lexists(path):  # a link counts: `open_own` refuses it
+            return
+        with self._usable(locked=True):
+            if expected is None or self._read(path, origin, userId) == expected:
+                path.unlink(missing_ok=True)
+                self._set_key(origin, userId, None)
 
     def users(self, origin: str) -> Sequence[uuid.UUID]:
+        if not os.path.lexists(self.directory):
+            return []
         with self._usable():
-            if not self.directory.exists():
-                return []
-            make_own_folder(self.directory)
             names = [path.name for path in self.directory.glob(f"*{_ending(origin)}")]
         ids = (name.removesuffix(_ending(origin)) for name in names)
         return sorted(uuid.UUID(text) for text in ids if re.fullmatch(r"[0-9a-f-]{36}", text))
@@ -153,26 +149,21 @@ class _Folder:
         return self.directory / f"{user_id}{_ending(origin)}"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        make_own_folder(self.directory)
-        descriptor = open_own(self.directory / "sessions.lock", os.O_CREAT)
+    def _usable(self, *, locked: bool = False) -> Iterator[None]:
+        """Use the folder, which is created if it does not exist; with `locked`, alone of all processes."""
+        lock = filelock.FileLock(self.directory / "sessions.lock", timeout=_LOCK_SECONDS)
         try:
-            if not lock_by(descriptor, time.monotonic() + _LOCK_SECONDS):
-                raise SessionStoreError(
-                    f"Another process keeps the sessions in {self.directory} locked: end it, or try again."
-                )
-            try:
+            make_own_folder(self.directory)
+            if not locked:
                 yield
-            finally:
-                # A child that was forked meanwhile has the file open too, and would keep it locked.
-                filelock.unlock_descriptor(descriptor)
-        finally:
-            os.close(descriptor)
-
-    @contextmanager
-    def _usable(self) -> Iterator[None]:
-        try:
-            yield
+                return
+            os.close(open_own(Path(lock.lock_file), os.O_CREAT))
+            with lock:
+                yield
+        except filelock.Timeout:
+            raise SessionStoreError(
+                f"Another process keeps the sessions in {self.directory} locked: end it, or try again."
+            ) from None
         except OSError as error:
             raise SessionStoreError(
                 f"The kept sessions in {self.directory} cannot be used ({error.strerror}): make the folder "

@@ -304,14 +304,11 @@ class _FileMarks:
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         entry = _Entry(kind, key, value)
         with self._state as connection:
-            before = position = None
-            while position is None:
+            with transaction(connection):  # no other process appends an entry meanwhile
                 self._read(connection)
                 if self._values.get(kind, key) != expected:
                     return False
-                if self._position == before:
-                    raise DamagedError  # no other process has appended an entry, so a row is wrong
-                before, position = self._position, self._append(connection, entry)
+                position = self._append(connection, entry)
             self._add(position, entry)
             entries = max(_COMPACT_AT, len(self._values) // 32)
             if len(self._entries) > entries or self._bytes > max(_COMPACT_BYTES, self._values.size):
@@ -359,13 +356,13 @@ class _FileMarks:
         for position, entry in new:
             self._add(position, entry)
 
-    def _append(self, connection: sqlite3.Connection, entry: _Entry) -> Position | None:
-        """Write an entry after the last one that was read; None if another process has appended one first."""
+    def _append(self, connection: sqlite3.Connection, entry: _Entry) -> Position:
+        """Write an entry after the last one, which was read in this transaction; return its position."""
         body = msgspec.msgpack.encode(entry)
         (number, mac), digest = self._position, sha256(body)
         new = number + 1, self._chained(mac, b"%d" % (number + 1), digest)
-        row = *self._ids, *new, digest, body, number or None, mac or None
-        return new if connection.execute(_APPEND, row).rowcount else None
+        connection.execute(_APPEND, (self._ids[0] + new[0], new[1], digest, body))
+        return new
 
     def _add(self, position: Position, entry: _Entry) -> None:
         if entry.kind == _ALL:
@@ -380,13 +377,11 @@ class _FileMarks:
 
     def _compact(self, connection: sqlite3.Connection) -> None:
         """Append an entry that has all marks; drop the bodies of those before it, and the oldest hashes."""
-        last = self._ids[0] + self._position[0]
-        first = last - len(self._entries) + 1
-        entry = _Entry(_ALL, b"", self._values.encode())
         with transaction(connection):
-            position = self._append(connection, entry)
-            if position is None:  # another process has appended one first
-                return
+            self._read(connection)
+            last = self._ids[0] + self._position[0]
+            first = last - len(self._entries) + 1
+            position = self._append(connection, _Entry(_ALL, b"", self._values.encode()))
             hashes = connection.execute(_HASHES, (first, last)).fetchall()
             connection.execute(_DROP, (first, last - 1))
             connection.execute(_PACK, (b"".join(each for (each,) in hashes), last))
@@ -405,7 +400,7 @@ _KEEP: Final = """
 # Appended to the end of the table, a row costs a write of one page. In a table WITHOUT ROWID it would be two.
 _LAST: Final = "SELECT id - ?1, mac FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1"
 _LAST_HASH: Final = _LAST.replace("ORDER", "AND body IS NULL ORDER")
-_APPEND: Final = f"INSERT INTO entry SELECT ?1 + ?3, ?4, ?5, ?6 WHERE ({_LAST}) IS (?7, ?8)"
+_APPEND: Final = "INSERT INTO entry VALUES (?, ?, ?, ?)"
 _SINCE: Final = """
     SELECT id - ?1, mac, hash, body FROM entry WHERE id BETWEEN ?1 + ?3 + 1 AND ?2 ORDER BY id
 """
