@@ -1,12 +1,14 @@
 """Signatures of batches: docs/spec/ids.md, section 2.7."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from scbroker.crypto.verify import label, labelled_hash, sha256
 from scbroker.records import batch
 from scbroker.records.canonical import VERSION
 from scbroker.records.container_record import LABEL, bare_body
+from tests.independent import trees
+from tests.independent.batches import node as node_of
 from tests.vectors.cast import Person, cast, chosen, day, signing_key
 from tests.vectors.container_records import ALL
 from tests.vectors.files import Vector, encoded, flipped, invalid, put, store, valid
@@ -39,10 +41,6 @@ def created(author: Person, name: str = "one", index: int = 0) -> Made:
     return box.create(day(12), [Grant(author, ALL, keyIndex=index)], keyIndex=index)
 
 
-def node_of(left: bytes, right: bytes) -> bytes:
-    return labelled_hash("batch-node", left, right)
-
-
 def signed(
     made: Made,
     size: int,
@@ -59,22 +57,11 @@ def signed(
     salt = chosen("salt", size, index)
     leaves = [chosen("leaf", size, n) for n in range(size)]
     leaves[index] = leaf(salt, made.hash)
-    root, path = tree(leaves, index, node)
+    root, path = trees.root_of(node, leaves), b"".join(trees.path_of(node, index, leaves))
     if by is None:
         key = signing_key(author_of(made.record).name, made.record.keyIndex)
         return [key.sign(batch.LABEL, encoded([size, root])), salt, size, index, path]
     return [by(root), salt, size, index, path]
-
-
-def tree(leaves: Sequence[bytes], index: int, node: Node) -> tuple[bytes, bytes]:
-    """Return the root, and the path of one leaf."""
-    if len(leaves) == 1:
-        return leaves[0], b""
-    k = 1 << (len(leaves) - 1).bit_length() - 1
-    left = tree(leaves[:k], index, node)
-    right = tree(leaves[k:], index - k, node)
-    path = left[1] + right[0] if index < k else right[1] + left[0]
-    return node(left[0], right[0]), path
 
 
 def given(record: str, signature: bytes) -> dict[str, Any]:

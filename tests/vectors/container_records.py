@@ -1,7 +1,6 @@
 """Chains of container records: one story that is valid, and the ways to break each rule of section 7."""
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,17 +10,7 @@ from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from tests.vectors.cast import DAY, MINUTE, Person, cast, chosen, day, signing_key
-from tests.vectors.files import (
-    CLOCK,
-    INTEGRITY,
-    VALID,
-    Vector,
-    encoded,
-    flipped,
-    put,
-    store,
-    vector,
-)
+from tests.vectors.files import CLOCK, INTEGRITY, VALID, Book, encoded, flipped, put, store
 from tests.vectors.groups import shown_step
 from tests.vectors.story import (
     Container,
@@ -41,53 +30,30 @@ from tests.vectors.through_groups import Through, through_groups
 ALL = int(ContainerAccessLevel.DefaultOwnerPermissions)
 READ, WRITE, ADMIN, DELETE = 11, 15, 31, 256
 ZEROS = bytes(32)
-Row = tuple[str, str, str, Made] | tuple[str, str, str, Made, dict[str, Any]]
-"""Name, comment and outcome of a vector, its last record, and further fields."""
 
 
-class Book:
-    """The vectors of a file, and the records that they name."""
+class Records(Book[Made]):
+    """Records of containers."""
 
     def __init__(self) -> None:
-        self.records: dict[str, dict[str, Any]] = {}
-        self.vectors: list[Vector] = []
-        self.with_signatures = False
+        super().__init__()
         self.proofs: dict[Made, dict[str, Any]] = {}
         """By which the membership of a record's author is proved."""
-        self._names: dict[Made, str] = {}
 
-    def add(self, made: Made, name: str) -> str:
-        if made not in self._names:
-            if name in self.records:
-                raise ValueError(f"Two records are called {name}.")
-            self._names[made] = name
-            entry: dict[str, Any] = {"body": made.signed.body}
-            if self.with_signatures:
-                entry["signature"] = made.signed.signature
-            if made.access is not None:
-                entry["accessList"] = made.access.shown
-            if made in self.proofs:
-                entry["membership"] = self.proofs[made]
-            self.records[name] = entry
-        return self._names[made]
+    def shown(self, record: Made) -> dict[str, Any]:
+        return {
+            "body": record.signed.body,
+            "signature": record.signed.signature if self.with_signatures else None,
+            "accessList": None if record.access is None else record.access.shown,
+            "membership": self.proofs.get(record),
+        }
 
-    def after(self, history: Sequence[Made], *rows: Row) -> None:
-        """Add a vector for each row: a chain of these records and the row's."""
-        for row in rows:
-            self.row(history, *row)
-
-    def row(
-        self, history: Sequence[Made], name: str, comment: str, outcome: str, last: Made,
-        fields: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        names = [self.add(made, f"{name}: {n}") for n, made in enumerate(history)]
-        now = max(made.record.time for made in (*history, last)) + MINUTE
-        chain = {"records": [*names, self.add(last, name)], "now": now, **fields}
-        self.vectors.append(vector(name, comment, outcome, **chain))
+    def time_of(self, record: Made) -> int:
+        return record.record.time
 
 
 def make() -> None:
-    book = Book()
+    book = Records()
     stage = Stage()
     for chapter in (
         the_story, formats, signatures, rule_1, rule_2_chain, rule_2_author, rule_2_governing,
@@ -199,7 +165,7 @@ class Stage:
         }  # fmt: skip
 
 
-def the_story(book: Book, s: Stage) -> None:
+def the_story(book: Records, s: Stage) -> None:
     comments = {
         "create": "Alice creates: rule 1.",
         "edit": "Bob, with Upload, replaces the content and carries the header over.",
@@ -218,7 +184,7 @@ def the_story(book: Book, s: Stage) -> None:
     book.row(s.upto(1), "take the content away", "A part may become nil.", VALID, emptied)
 
 
-def formats(book: Book, s: Stage) -> None:
+def formats(book: Records, s: Stage) -> None:
     record, body = s.edit.record, s.edit.signed.body
     link = b"\x92\x01\xc4\x20"
     if body[21:22] != b"\x02" or body.count(link) != 1:
@@ -272,7 +238,7 @@ def formats(book: Book, s: Stage) -> None:
     spoiled(("content too large", "One byte more than 2^20 segments.", put(rows, 10, large)))
 
 
-def signatures(book: Book, s: Stage) -> None:
+def signatures(book: Records, s: Stage) -> None:
     body, signature = s.edit.signed
     order = 2**252 + 27742317777372353535851937790883648493
     malleated = int.from_bytes(signature[32:64], "little") + order
@@ -300,7 +266,7 @@ def signatures(book: Book, s: Stage) -> None:
         book.after(s.upto(1), (name, comment, INTEGRITY, made))
 
 
-def rule_1(book: Book, s: Stage) -> None:
+def rule_1(book: Records, s: Stage) -> None:
     box, alice, bob, first = s.box, s.alice, s.bob, s.first
     own, later = box.access(1, bob, [Grant(bob, ALL)]), box.access(2, alice, s.grants_1())
     stolen = altered(
@@ -342,7 +308,7 @@ def rule_1(book: Book, s: Stage) -> None:
     )  # fmt: skip
 
 
-def rule_2_chain(book: Book, s: Stage) -> None:
+def rule_2_chain(book: Records, s: Stage) -> None:
     bob, alice, edit, first, upto = s.bob, s.alice, s.edit, s.first, s.upto
     far: dict[str, Any] = {"parent": False}
     old, nothing = Link(1, first.hash), chosen("no parent")
@@ -402,7 +368,7 @@ def rule_2_chain(book: Book, s: Stage) -> None:
     book.row([first], "a second beginning", "Record 1 after record 1.", INTEGRITY, second)
 
 
-def rule_2_author(book: Book, s: Stage) -> None:
+def rule_2_author(book: Records, s: Stage) -> None:
     alice, bob, erin, upto = s.alice, s.bob, s.erin, s.upto
     book.after(
         upto(1),
@@ -433,7 +399,7 @@ def rule_2_author(book: Book, s: Stage) -> None:
     )  # fmt: skip
 
 
-def rule_2_governing(book: Book, s: Stage) -> None:
+def rule_2_governing(book: Records, s: Stage) -> None:
     alice, bob, upto, typed, shared = s.alice, s.bob, s.upto, s.typed, s.shared
     first, dead = s.first.record, delete(upto(1), alice, day(2))
     hashes = b"".join(item.hash for item in shared.listed.salted)
@@ -474,7 +440,7 @@ def rule_2_governing(book: Book, s: Stage) -> None:
     book.row(upto(3), "access and type in one record", "Alice may do both.", VALID, both)
 
 
-def rule_2_parts(book: Book, s: Stage) -> None:
+def rule_2_parts(book: Records, s: Stage) -> None:
     alice, bob, upto, edit, first = s.alice, s.bob, s.upto, s.edit, s.first.record
     header_id, fresh, far = s.box.part_id("header"), {"sealedKey": bytes(112)}, {"parent": False}
 
@@ -524,7 +490,7 @@ def sealed_key(part: Part | None) -> bytes:
     return part.sealedKey
 
 
-def rule_2_key(book: Book, s: Stage) -> None:
+def rule_2_key(book: Records, s: Stage) -> None:
     for name, comment, outcome, time, claimed, used in (
         ("before the rotation", "Key 0 before it was retired.", VALID, day(20) - 1, 0, 0),
         ("retired key", "Key 0 at the time of its retirement.", INTEGRITY, day(20), 0, 0),
@@ -537,7 +503,7 @@ def rule_2_key(book: Book, s: Stage) -> None:
         book.after(s.upto(1), (name, comment, outcome, sign(record, s.erin, None, used)))
 
 
-def rule_3(book: Book, s: Stage) -> None:
+def rule_3(book: Records, s: Stage) -> None:
     same, latest = write(s.upto(2), s.bob, day(2)), day(2) - 15 * MINUTE
     book.after(
         s.upto(2),
@@ -555,7 +521,7 @@ def rule_3(book: Book, s: Stage) -> None:
         {"now": day(1) - 15 * MINUTE - 1})  # fmt: skip
 
 
-def rule_4(book: Book, s: Stage) -> None:
+def rule_4(book: Records, s: Stage) -> None:
     alice, bob, carol, dora, erin, upto = s.alice, s.bob, s.carol, s.dora, s.erin, s.upto
     time, end = day(12), day(60)
     grants = instead(s.grants_1(), erin, ADMIN, end, 1)
@@ -616,7 +582,7 @@ def rule_4(book: Book, s: Stage) -> None:
         fallen)  # fmt: skip
 
 
-def rule_5(book: Book, s: Stage) -> None:
+def rule_5(book: Records, s: Stage) -> None:
     alice, bob, carol, dora, erin, upto = s.alice, s.bob, s.carol, s.dora, s.erin, s.upto
     grants, all_four = s.grants_5(), s.grants_4()
 
@@ -685,7 +651,7 @@ def rule_5(book: Book, s: Stage) -> None:
         book.after(history, (name, comment, VALID, s.change_access(history, bob, day(13), given)))
 
 
-def departures(book: Book, s: Stage) -> None:
+def departures(book: Records, s: Stage) -> None:
     """Users who left a list: section 4.1 and rules 4 and 5."""
     alice, bob, carol, dora, erin, upto = s.alice, s.bob, s.carol, s.dora, s.erin, s.upto
     end, stays = day(60), s.grants_1()
@@ -745,7 +711,7 @@ def departures(book: Book, s: Stage) -> None:
     )  # fmt: skip
 
 
-def partial_views(book: Book, s: Stage) -> None:
+def partial_views(book: Records, s: Stage) -> None:
     """What a reader without ViewAccess verifies: section 4, the entries that are disclosed."""
     alice, bob, dora, erin, upto = s.alice, s.bob, s.dora, s.erin, s.upto
     created, shared = s.first.seen(alice, bob, erin), s.shared.seen(alice, bob, dora, erin)
@@ -781,7 +747,7 @@ def partial_views(book: Book, s: Stage) -> None:
     )  # fmt: skip
 
 
-def deletions(book: Book, s: Stage) -> None:
+def deletions(book: Records, s: Stage) -> None:
     """What a reader verifies of a deleted container: sections 2 and 8."""
     alice, bob, erin, upto = s.alice, s.bob, s.erin, s.upto
     kept = [made.bare for made in (s.first, s.typed, s.shared, s.renewed)]

@@ -3,10 +3,8 @@
 import uuid
 from typing import Any
 
-import msgspec
-
-from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import user_id_of
+from tests.independent.events import details, digest
 from tests.vectors.cast import DAY, START, cast, chosen
 from tests.vectors.files import invalid, store, valid
 
@@ -31,9 +29,9 @@ def make() -> None:
         [
             valid("no events", "d(0).", events=[], digest=bytes(32)),
             *(valid(f"{n + 1} events", event["eventType"], events=log[: n + 1],
-                    digest=digest_of(log[: n + 1])) for n, event in enumerate(log)),
+                    digest=digest(log[: n + 1])) for n, event in enumerate(log)),
             valid("emptied", "The container of events 1 and 2 was deleted: the digest stays.",
-                  events=emptied, digest=digest_of(log)),
+                  events=emptied, digest=digest(log)),
             invalid("salt and detailsHash", "One of them.", FAULT, events=[both]),
             invalid("neither salt nor detailsHash", "One of them.", FAULT, events=[neither]),
             *(invalid(f"emptied with {name}", "An emptied event says nothing else.", FAULT,
@@ -63,31 +61,9 @@ def _log() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _label(name: str) -> bytes:
-    return b"scbroker/1/" + name.encode() + b"\0"
-
-
-def details_of(event: dict[str, Any]) -> bytes:
-    """By the words of the spec, not by the code that is tested."""
-    names = (
-        "containerType", "date", "version", "relatedUserId", "applicationName", "changes",
-        "previousContainerType",
-    )  # fmt: skip
-    said = msgspec.msgpack.encode([event.get(name) for name in names])
-    return sha256(_label("event-details") + event["salt"] + said)
-
-
-def digest_of(events: list[dict[str, Any]]) -> bytes:
-    digest = bytes(32)
-    for event in events:
-        kept = [event["id"], event["eventType"], event["containerId"], details_of(event)]
-        digest = sha256(_label("event") + digest + msgspec.msgpack.encode(kept))
-    return digest
-
-
 def _emptied(event: dict[str, Any]) -> dict[str, Any]:
     kept = {name: event[name] for name in ("id", "eventType", "containerId")}
     return {
         **kept, "containerType": None, "date": START + 9 * DAY, "version": 0, "relatedUserId": None,
-        "applicationName": "", "changes": [], "salt": None, "detailsHash": details_of(event),
+        "applicationName": "", "changes": [], "salt": None, "detailsHash": details(event),
     }  # fmt: skip

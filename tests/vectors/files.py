@@ -5,17 +5,66 @@ The files are JSON; byte strings are lower-case hexadecimal, but signatures, bei
 
 import base64
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from scbroker.records.canonical import VERSION
 
 FOLDER = Path(__file__).parent
+MINUTE = 60_000_000
+T = TypeVar("T")
 Vector = dict[str, Any]
 VALID, INTEGRITY, CLOCK, FORK, ROLLBACK = "valid", "integrity", "clock", "fork", "rollback"
+
+
+class Book(ABC, Generic[T]):
+    """The vectors of a file about chains of records, and the records that they name."""
+
+    first = 0
+    """The number of the first record of a history in the names of its records."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self.vectors: list[Vector] = []
+        self.with_signatures = False
+        self._names: dict[T, str] = {}
+
+    @abstractmethod
+    def shown(self, record: T) -> dict[str, Any]:
+        """A record in the file, with what is served with it."""
+
+    @abstractmethod
+    def time_of(self, record: T) -> int: ...
+
+    def add(self, record: T, name: str, served: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """Return the name of a record, which has this one if it is new; `served` changes what is shown."""
+        if record in self._names and not served:
+            return self._names[record]
+        if name in self.records:
+            raise ValueError(f"Two records are called {name}.")
+        shown = {**self.shown(record), **served}
+        self.records[name] = {key: value for key, value in shown.items() if value is not None}
+        return name if served else self._names.setdefault(record, name)
+
+    def after(self, history: Sequence[T], *rows: tuple[Any, ...]) -> None:
+        """Add a vector for each row: a chain of these records and the row's."""
+        for row in rows:
+            self.row(history, *row)
+
+    def row(
+        self, history: Sequence[T], name: str, comment: str, outcome: str, last: T,
+        fields: Mapping[str, Any] = MappingProxyType({}), served: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Add a vector; `served` changes what comes with its last record."""
+        names = [self.add(each, f"{name}: {n}") for n, each in enumerate(history, self.first)]
+        now = max(map(self.time_of, (*history, last))) + MINUTE
+        chain = {"records": [*names, self.add(last, name, served)], "now": now, **fields}
+        self.vectors.append(vector(name, comment, outcome, **chain))
 
 
 def vector(name: str, comment: str, outcome: str, /, **fields: Any) -> Vector:

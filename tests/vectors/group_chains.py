@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from scbroker.records.container_record import Role, Via, type_hash
 from scbroker.records.judge import governing_of
 from scbroker.records.roster import Info, SaltedMember
 from tests.vectors.cast import DAY, MINUTE, Person, chosen, day
-from tests.vectors.files import CLOCK, FORK, INTEGRITY, ROLLBACK, VALID, Vector, store, vector
+from tests.vectors.files import CLOCK, FORK, INTEGRITY, ROLLBACK, VALID, Book, store
 from tests.vectors.groups import (
     MANAGER,
     OWNER,
@@ -29,52 +28,25 @@ from tests.vectors.groups import (
 from tests.vectors.story import Grant, leave
 
 NO_DELETE = OWNER & ~256
-Row = tuple[str, str, str, Step, *tuple[Mapping[str, Any], ...]]
-"""Name, comment and outcome of a vector, its last record, further fields, and what is served otherwise."""
 
 
-class Book:
-    """The vectors of a file, and the records that they name."""
+class Chains(Book[Step]):
+    """Records of groups."""
 
-    def __init__(self, *, signed: bool = False) -> None:
-        self.records: dict[str, dict[str, Any]] = {}
-        self.vectors: list[Vector] = []
-        self.signed = signed
-        self._names: dict[Step, str] = {}
+    first = 1
 
-    def add(self, step: Step, name: str) -> str:
-        if step not in self._names:
-            if name in self.records:
-                raise ValueError(f"Two records are called {name}.")
-            self._names[step] = name
-            self.records[name] = shown_step(step, signature=self.signed)
-        return self._names[step]
+    def shown(self, record: Step) -> dict[str, Any]:
+        return shown_step(record, signature=self.with_signatures)
 
-    def after(self, history: Sequence[Step], *rows: Row) -> None:
-        """Add a vector for each row: a chain of these records and the row's."""
-        for row in rows:
-            self.row(history, *row)
-
-    def row(
-        self, history: Sequence[Step], name: str, comment: str, outcome: str, last: Step,
-        fields: Mapping[str, Any] = MappingProxyType({}), served: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        """Add a vector; `served` changes what comes with its last record."""
-        names = [self.add(step, f"{name}: {step.version}") for step in history]
-        if served is not None:
-            shown = {**shown_step(last, signature=self.signed), **served}
-            self.records[name] = {key: value for key, value in shown.items() if value is not None}
-        now = max(step.made.record.time for step in (*history, last)) + MINUTE
-        names.append(self.add(last, name) if served is None else name)
-        chain = {"records": names, "now": now, **fields}
-        self.vectors.append(vector(name, comment, outcome, **chain))
+    def time_of(self, record: Step) -> int:
+        return record.made.record.time
 
 
 def make() -> None:
-    book, team = Book(), Team()
-    book.signed = True
+    book, team = Chains(), Team()
+    book.with_signatures = True
     the_story(book, team)
-    book.signed = False
+    book.with_signatures = False
     for chapter in (c1_form, c2_type, c3_list, c4_rules, c5_roster, c6_epoch, marks, c7_tree, c8_managers,
                     c9_since, c10_keys):  # fmt: skip
         chapter(book, team)
@@ -93,7 +65,7 @@ def make() -> None:
     )
 
 
-def the_story(book: Book, team: Team) -> None:
+def the_story(book: Chains, team: Team) -> None:
     comments = {
         "create": "Alice creates a group of three: she is the owner.",
         "add": "Two members more, in the same epoch.",
@@ -116,7 +88,7 @@ def the_story(book: Book, team: Team) -> None:
         {"epoch": 0})  # fmt: skip
 
 
-def c1_form(book: Book, team: Team) -> None:
+def c1_form(book: Chains, team: Team) -> None:
     group, alice, upto = team.group, team.alice, team.upto
     header, content = (group.box.part(role, alice, role.name, b"{}", 1, 0)[0] for role in Role)
 
@@ -142,7 +114,7 @@ def c1_form(book: Book, team: Team) -> None:
     book.row([], "a header in version 1", "Alice's.", INTEGRITY, begun)
 
 
-def c2_type(book: Book, team: Team) -> None:
+def c2_type(book: Chains, team: Team) -> None:
     group, upto, added = team.group, team.upto, team.steps[1]
     foreign = replace(
         governing_of(added.made.record), type=type_hash(bytes(16), added.salt, added.text)
@@ -167,7 +139,7 @@ def c2_type(book: Book, team: Team) -> None:
     book.row([], "another type in version 1", "A roster comes with it.", INTEGRITY, begun)
 
 
-def c3_list(book: Book, team: Team) -> None:
+def c3_list(book: Chains, team: Team) -> None:
     alice, bob, upto, changed = team.alice, team.bob, team.upto, team.steps[2].made
     owner, strangers = team.owner[0], [Grant(Person(f"manager {n}"), MANAGER) for n in range(16)]
     kept = {"epoch": 0}
@@ -196,7 +168,7 @@ def c3_list(book: Book, team: Team) -> None:
     )  # fmt: skip
 
 
-def c4_rules(book: Book, team: Team) -> None:
+def c4_rules(book: Chains, team: Team) -> None:
     group, alice, bob, upto = team.group, team.alice, team.bob, team.upto
     managers = [Grant(alice, OWNER, None, 1), Grant(bob, MANAGER)]
     book.after(
@@ -227,7 +199,7 @@ def c4_rules(book: Book, team: Team) -> None:
     book.row(dead, "after the tombstone", "Nothing follows.", INTEGRITY, after)
 
 
-def c5_roster(book: Book, team: Team) -> None:
+def c5_roster(book: Chains, team: Team) -> None:
     group, upto, seats = team.group, team.upto, team.steps[1].seats
     other = Group("others", team.alice).fingerprint
     weak = group.encryption(0).public[:1184] + bytes(32)
@@ -246,13 +218,13 @@ def c5_roster(book: Book, team: Team) -> None:
     )  # fmt: skip
 
 
-def _first_rosters(book: Book, team: Team, *rows: tuple[str, str, dict[str, Any]]) -> None:
+def _first_rosters(book: Chains, team: Team, *rows: tuple[str, str, dict[str, Any]]) -> None:
     for name, comment, stored in rows:
         begun = team.group.create(day(1), team.owner, team.steps[0].seats, stored=stored)
         book.after([], (name, comment, INTEGRITY, begun))
 
 
-def c6_epoch(book: Book, team: Team) -> None:
+def c6_epoch(book: Chains, team: Team) -> None:
     group, upto = team.group, team.upto
     _first_rosters(book, team, ("a first roster of epoch 1", "0 is the first.", {"epoch": 1}))
     keys = [group.encryption(epoch).public for epoch in (0, 1)]
@@ -273,7 +245,7 @@ def c6_epoch(book: Book, team: Team) -> None:
         {"epoch": 1, "members": True, "since": "add"})  # fmt: skip
 
 
-def marks(book: Book, team: Team) -> None:
+def marks(book: Chains, team: Team) -> None:
     other, now = chosen("another hash"), team.steps[4].made.record.time + MINUTE
     for name, comment, outcome, count, mark, digest, fields in (
         ("mark in the middle", "Version 3 of 5.", VALID, 5, 3, None, {"epoch": 1}),
@@ -297,7 +269,7 @@ def marks(book: Book, team: Team) -> None:
         book.after(team.upto(count - 1), (name, comment, outcome, team.steps[count - 1], more))
 
 
-def c7_tree(book: Book, team: Team) -> None:
+def c7_tree(book: Chains, team: Team) -> None:
     leaves, carol = team.steps[1].leaves, Seat(team.carol, READER)
     salted = [SaltedMember(chosen("another salt"), leaves[0].member), *leaves[1:]]
     lowered = [
@@ -313,7 +285,7 @@ def c7_tree(book: Book, team: Team) -> None:
         book.row(team.upto(1), name, comment, INTEGRITY, team.steps[1], members, served)
 
 
-def c8_managers(book: Book, team: Team) -> None:
+def c8_managers(book: Chains, team: Team) -> None:
     group, alice, bob, upto = team.group, team.alice, team.bob, team.upto
     members = {"members": True}
 
@@ -334,7 +306,7 @@ def c8_managers(book: Book, team: Team) -> None:
         INTEGRITY, group.follow(upto(5), alice, day(6), managers=managers), members)  # fmt: skip
 
 
-def c9_since(book: Book, team: Team) -> None:
+def c9_since(book: Chains, team: Team) -> None:
     group, bob, carol, dora, erin = team.group, team.bob, team.carol, team.dora, team.erin
     upto, new = team.upto, Person("a new member")
 
@@ -371,7 +343,7 @@ def c9_since(book: Book, team: Team) -> None:
         back, {"epoch": 5, **since})  # fmt: skip
 
 
-def c10_keys(book: Book, team: Team) -> None:
+def c10_keys(book: Chains, team: Team) -> None:
     seats = [seat for seat in team.steps[1].seats if seat.person is not team.erin]
     stranger, fields = (
         Person("a member whose chain is not known"),

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from scbroker.crypto.verify import label, sha256
 from scbroker.records.canonical import encode_object
 from scbroker.records.key_record import CLOSED
 from scbroker.vocabulary import KeyType
 from scbroker.wire.users import NO_DIGEST, Order
+from tests.independent import key_records, orders
 from tests.vectors.cast import DAY, START, cast, chosen, person, signing_key
 from tests.vectors.files import Vector, encoded, flipped, invalid, put, store, valid
 
@@ -82,26 +82,14 @@ def closing_record(name: str) -> bytes:
 
 
 def _end_of(name: str) -> bytes:
-    """The digest of an order that deletes this user, by the words of the spec."""
-    return sha256(label("key-record") + closing_record(name))
+    """The digest of an order that deletes this user."""
+    return key_records.record_hash(closing_record(name))
 
 
 def digest_of(storing: Storing) -> bytes:
-    """By the words of the spec, not by the code that is tested."""
-    reminder, replaces = storing["reminder"], storing["replaces"]
-    bodies = _next_key_records()
-    return sha256(
-        label("order-digest")
-        + sha256(storing["keyFile"])
-        + storing["generation"].to_bytes(8, "big")
-        + storing["auth"]
-        + (b"\0" if reminder is None else b"\1")
-        + sha256(b"" if reminder is None else reminder.encode("utf-8"))
-        + (b"\0" if replaces is None else b"\1")
-        + (bytes(32) if replaces is None else replaces)
-        + (b"\1" if storing["endOtherSessions"] else b"\0")
-        + b"".join(sha256(label("key-record") + bodies[n]) for n in storing["keyRecords"])
-    )
+    """By the second implementation, not by the code that is tested."""
+    bodies = [_next_key_records()[n] for n in storing["keyRecords"]]
+    return orders.Storing(*(storing | {"keyRecords": bodies}).values()).digest
 
 
 def _order(

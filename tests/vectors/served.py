@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,9 +23,12 @@ from scbroker.wire.containers import (
 )
 from scbroker.wire.users import KeyChainState
 from tests.vectors.cast import DAY, START, Person, cast
+from tests.vectors.files import INTEGRITY, Vector, invalid, valid
 from tests.vectors.story import Container, Made
 
 NOW = START + 40 * DAY
+Found = tuple[int, bytes | None, bytes | None, str | None]
+"""Version, header, content and type."""
 
 
 def key_chains() -> list[KeyChainState]:
@@ -129,29 +133,32 @@ class Served:
             "createdAt": first.time, "accessTime": changed.record.time, **changes,
         }  # fmt: skip
 
+    def given(
+        self, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None, now: int = NOW,
+        **_: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        return {
+            "containerId": self.box.id, "reader": reader.name, "mark": mark, "now": now,
+            "view": encode(view),
+        }  # fmt: skip
 
-def given(
-    served: Served, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None,
-    now: int = NOW,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "containerId": served.box.id, "reader": reader.name, "mark": mark, "now": now,
-        "view": encode(view),
-    }  # fmt: skip
+    def reads(
+        self, name: str, comment: str, reader: Person, found: Found, view: ContainerView | None = None,
+        *, mark: dict[str, Any] | None = None, complete: bool = True, deleted: bool = False,
+        group: Mapping[str, Any] = MappingProxyType({}), **of_view: Any,
+    ) -> Vector:  # fmt: skip
+        """A view that its reader believes, who finds this; it is the honest one unless another is given."""
+        view = self.view(reader, **of_view) if view is None else view
+        version, header, content, text = found
+        shown = {"header": header, "content": content, "type": text}
+        fields = {"deleted": True} if deleted else {}
+        fields |= self.given(reader, view, mark, **group)
+        return valid(name, comment, **fields, version=version, complete=complete, **shown)
 
-
-def found(
-    version: int,
-    header: bytes | None,
-    content: bytes | None,
-    text: str | None,
-    *,
-    complete: bool = True,
-) -> dict[str, Any]:
-    return {
-        "version": version,
-        "complete": complete,
-        "header": header,
-        "content": content,
-        "type": text,
-    }
+    def refused(
+        self, name: str, comment: str, reader: Person, view: ContainerView | None = None,
+        error: str = INTEGRITY, *, mark: dict[str, Any] | None = None, now: int = NOW,
+        group: Mapping[str, Any] = MappingProxyType({}), **of_view: Any,
+    ) -> Vector:  # fmt: skip
+        view = self.view(reader, **of_view) if view is None else view
+        return invalid(name, comment, error, **self.given(reader, view, mark, now, **group))

@@ -1,31 +1,26 @@
 """Statements of a log-in, nonces, verifiers and device passes: docs/spec/protocol.md, 3; keyfile.md, 3."""
 
-import hmac
 from typing import Any
 
 import msgspec
 
-from scbroker.crypto.verify import label
 from scbroker.records.canonical import encode_object, user_id_of
 from scbroker.wire.users import Statement
+from tests.independent.sessions import Broker
 from tests.vectors.cast import DAY, MINUTE, START, cast, chosen, signing_key
 from tests.vectors.files import Vector, flipped, invalid, put, store, valid
 from tests.vectors.orders import closing_record
 
 CHALLENGE = "challenge"
 BROKER_KEY = chosen("broker key")
+BROKER = Broker(BROKER_KEY)
+"""Of the second implementation, not of the code that is tested."""
 ORIGIN = "https://broker.example:443"
 NOW = START + 30 * DAY
 
 
-def mac(name: str, *parts: bytes) -> bytes:
-    """HMAC-SHA256 under the broker's key, by the words of the spec."""
-    return hmac.digest(BROKER_KEY, label(name) + b"".join(parts), "sha256")
-
-
-def nonce(expiry: int = NOW + 2 * MINUTE, random: bytes = chosen("nonce", size=16)) -> bytes:
-    fresh = random + expiry.to_bytes(8, "big")
-    return fresh + mac("nonce", fresh)[:24]
+def nonce(expiry: int = NOW + 2 * MINUTE) -> bytes:
+    return BROKER.nonce(chosen("nonce", size=16), expiry)
 
 
 def statement(name: str = "alice", index: int = 0, **changes: Any) -> Statement:
@@ -152,8 +147,8 @@ def _computed() -> list[Vector]:
         valid("nonce", "random || u64(expiry) || 24 bytes of the MAC.", kind="nonce", random=random,
               expiry=NOW + 2 * MINUTE, nonce=nonce()),
         valid("verifier", "The MAC of userId and auth.", kind="verifier", userId=str(user_id),
-              auth=auth, verifier=mac("verifier", user_id.bytes, auth)),
+              auth=auth, verifier=BROKER.verifier(user_id.bytes, auth)),
         valid("device pass", "deviceId and the MAC of userId and deviceId.", kind="device pass",
               userId=str(user_id), deviceId=device,
-              devicePass=device + mac("device-pass", user_id.bytes, device)),
+              devicePass=BROKER.device_pass(user_id.bytes, device)),
     ]  # fmt: skip

@@ -23,9 +23,9 @@ from scbroker.wire.containers import (
 from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
 from scbroker.wire.rosters import GroupState, Leaf, Membership
 from tests.vectors.cast import Person, chosen, day
-from tests.vectors.files import FORK, INTEGRITY, ROLLBACK, Vector, invalid, valid
+from tests.vectors.files import FORK, ROLLBACK, Vector
 from tests.vectors.groups import READER, Group, Seat, Step
-from tests.vectors.served import Served, found, given, key_chains
+from tests.vectors.served import NOW, Found, Served, key_chains
 from tests.vectors.story import Grant, Made
 from tests.vectors.through_groups import ALL, READ, Through
 
@@ -41,12 +41,13 @@ class Shared(Served):
     def names(self) -> dict[bytes, str]:
         return {**super().names(), self.world.group.fingerprint: "team"}
 
-    def read(
-        self, reader: Person, *, since: int = 1, hidden: Sequence[str] = (), alone: bool = False
-    ) -> ContainerView:
+    def view(
+        self, reader: Person, since: int = 1, hidden: Sequence[str] = (), count: int | None = None,
+        *, alone: bool = False,
+    ) -> ContainerView:  # fmt: skip
         """The view of a member through the team, or by their own entry."""
-        view = self.view(reader, since, hidden)
-        listed = self._listed().listed
+        view = super().view(reader, since, hidden, count)
+        listed = [made.listed for made in self.history if made.access is not None][-1]
         group = self.world.group
         text = TypeText(salt=self.box.type_salt("note"), type="note")
         proofs = [self._proved(item) for item in view.governing]
@@ -61,10 +62,6 @@ class Shared(Served):
             groups=[str(uuid8(group.fingerprint))],
         )
 
-    def _listed(self) -> Made:
-        """The record of the list in force."""
-        return [made for made in self.history if made.access is not None][-1]
-
     def _proved(self, item: GoverningView) -> GoverningView:
         [made] = [one for one in self.history if one.signed.body == item.record.body]
         via, standing = made.record.via, None
@@ -78,6 +75,14 @@ class Shared(Served):
         if via is None:
             return None
         return _prove(self.world.step(via.version), made.record.author)
+
+    def given(
+        self, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None, now: int = NOW,
+        *, member: bool = True, group: GroupView | None = None, **_: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        group = group or self.group_view(reader if member else None)
+        groups = {str(uuid8(self.world.group.fingerprint)): encode(group)}
+        return {**super().given(reader, view, mark, now), "groups": groups}
 
     @property
     def latest(self) -> Step:
@@ -147,15 +152,6 @@ def _record(step: Step) -> GroupRecord:
     )
 
 
-def given_groups(
-    served: Shared, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None,
-    member: bool = True, group: GroupView | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    group = group or served.group_view(reader if member else None)
-    group_id = str(uuid8(served.world.group.fingerprint))
-    return {**given(served, reader, view, mark), "groups": {group_id: encode(group)}}
-
-
 def vectors(views: dict[str, bytes]) -> list[Vector]:
     """The vectors; `views` gets what is served of the groups, by the names that the vectors use."""
     world = Through()
@@ -172,9 +168,12 @@ def vectors(views: dict[str, bytes]) -> list[Vector]:
     return made
 
 
-def opened(version: int, content: str | None, *, complete: bool = True) -> dict[str, Any]:
-    octets = None if content is None else content.encode()
-    return found(version, None, octets, "note", complete=complete)
+ALONE: dict[str, Any] = {"alone": True, "group": {"member": False}}
+"""For readers by their own entry, who are served no membership."""
+
+
+def opened(version: int, content: str | None) -> Found:
+    return version, None, None if content is None else content.encode(), "note"
 
 
 @cache
@@ -190,33 +189,30 @@ def _read(w: Through) -> list[Vector]:
     history = edited(w)
     story = Shared(w, history, 4)
     vectors = [
-        valid(f"read through a group, a {role}", f"{reader.name.capitalize()}.",
-              **given_groups(story, reader, story.read(reader)), **opened(3, "content 3"))
+        story.reads(f"read through a group, a {role}", f"{reader.name.capitalize()}.", reader,
+                    opened(3, "content 3"))
         for role, reader in (("reader", w.dora), ("writer", w.bob), ("sharer", w.carol))
     ]  # fmt: skip
     later = Shared(w, history, 6)
     direct = w.begin(Grant(w.alice, ALL), w.own(), Grant(w.dora, READ | 64))
     alone = Shared(w, [direct, w.edit([direct], w.bob, day(3), w.via(2))], 6)
-    hidden = Shared(w, [w.begin(Grant(w.alice, ALL), w.own(0, 3)), history[1]][:1], 4)
+    hidden = Shared(w, [w.begin(Grant(w.alice, ALL), w.own(0, 3))], 4)
     renewed = w.change(history[:1], w.bob, day(5), [Grant(w.alice, ALL), w.own(1)],
                        w.via(5))  # fmt: skip
     newer = Shared(w, [w.first, renewed], 6)
-    view = hidden.read(w.carol, hidden=("alice",))
-    assert view.governing[0].accessList is not None
+    view = replace(hidden.view(w.carol, hidden=("alice",)), type=None)
     return [
         *vectors,
-        valid("read through a group, an older epoch in the list", "The info has its secret.", **given_groups(
-            later, w.carol, later.read(w.carol)), **opened(3, "content 3")),
-        valid("read through a group, a renewed list", "It names epoch 1 of 3.", **given_groups(
-            newer, w.carol, newer.read(w.carol)), **opened(2, None)),
-        valid("read by the own entry, written through a group", "Alice.", **given_groups(
-            story, w.alice, story.read(w.alice, alone=True), member=False), **opened(3, "content 3")),
-        valid("read by the own entry, by an outsider", "Dora, after she was removed from the team.",
-              **given_groups(alone, w.dora, alone.read(w.dora, alone=True), member=False),
-              **opened(2, "content 2")),
-        valid("read through a group, hidden entries", "The entry of the team has no ViewAccess.",
-              **given_groups(hidden, w.carol, replace(view, type=None)),
-              **found(1, None, None, None, complete=False)),
+        later.reads("read through a group, an older epoch in the list", "The info has its secret.", w.carol,
+                    opened(3, "content 3")),
+        newer.reads("read through a group, a renewed list", "It names epoch 1 of 3.", w.carol,
+                    opened(2, None)),
+        story.reads("read by the own entry, written through a group", "Alice.", w.alice,
+                    opened(3, "content 3"), **ALONE),
+        alone.reads("read by the own entry, by an outsider", "Dora, after she was removed from the team.",
+                    w.dora, opened(2, "content 2"), **ALONE),
+        hidden.reads("read through a group, hidden entries", "The entry of the team has no ViewAccess.",
+                     w.carol, (1, None, None, None), view, complete=False),
     ]  # fmt: skip
 
 
@@ -233,22 +229,21 @@ def _marked(w: Through) -> list[Vector]:
     head = w.edit([w.first, newer, older], w.alice, ended + 3000, None)
     falls = Shared(w, [w.first, newer, older, head], 5)
     return [
-        valid("read through a group, with a mark", "Version 1 of 3.", **given_groups(
-            story, w.dora, story.read(w.dora, since=1), story.mark(1)), **opened(3, "content 3"))
-        | {"view": encode(_skipping(story, w.dora, 1))},
-        valid("read through a group, mark at the head", "Nothing is new.", **given_groups(
-            story, w.dora, story.read(w.dora, since=3), story.mark(3)), **opened(3, "content 3")),
-        valid("read through a group, with skipped bodies", "Version 2 of 5.", **given_groups(
-            longer, w.dora, longer.read(w.dora, since=2), longer.mark(2)), **opened(5, "content 5")),
-        invalid("an epoch below the parent's, between mark and head", "0 after 1, in versions 2 and 3.",
-                INTEGRITY, **given_groups(falls, w.carol, _skipping(falls, w.carol, 1), falls.mark(1))),
+        story.reads("read through a group, with a mark", "Version 1 of 3.", w.dora, opened(3, "content 3"),
+                    _skipping(story, w.dora), mark=story.mark(1)),
+        story.reads("read through a group, mark at the head", "Nothing is new.", w.dora,
+                    opened(3, "content 3"), since=3, mark=story.mark(3)),
+        longer.reads("read through a group, with skipped bodies", "Version 2 of 5.", w.dora,
+                     opened(5, "content 5"), since=2, mark=longer.mark(2)),
+        falls.refused("an epoch below the parent's, between mark and head", "0 after 1, in versions 2 and 3.",
+                      w.carol, _skipping(falls, w.carol), mark=falls.mark(1)),
     ]  # fmt: skip
 
 
-def _skipping(story: Shared, reader: Person, since: int) -> ContainerView:
+def _skipping(story: Shared, reader: Person) -> ContainerView:
     """A view for a mark of version 1, with the bodies in between."""
-    skipped = [made.signed.body for made in story.history[since:-1]]
-    return replace(story.read(reader, since=since), skipped=skipped)
+    skipped = [made.signed.body for made in story.history[1:-1]]
+    return replace(story.view(reader), skipped=skipped)
 
 
 def _unsettled(w: Through) -> list[Vector]:
@@ -268,17 +263,17 @@ def _unsettled(w: Through) -> list[Vector]:
         mark: int | None = 1, standing: MembershipProof | bool | None = True,
     ) -> Vector:  # fmt: skip
         story = Shared(w, [w.first, *last], team)
-        view = story.read(w.alice, since=mark or 1, alone=True)
+        view = story.view(w.alice, mark or 1, alone=True)
         if standing is not True:
             proof = None if not standing else Membership.of(standing)
             *before, changed = view.governing
             view = replace(view, governing=[*before, replace(changed, standing=proof)])
         marks = None if mark is None else story.mark(mark)
-        version = len(story.history)
-        return valid(
-            name, comment, **given_groups(story, w.alice, view, marks, member=False), **opened(version, None),
-            unsettled=unsettled,
-        )  # fmt: skip
+        found = opened(len(story.history), None)
+        vector = story.reads(
+            name, comment, w.alice, found, view, mark=marks, group={"member": False}
+        )
+        return {**vector, "unsettled": unsettled}
 
     return [
         reads("unsettled access by one whose role fell", "Carol was a sharer.", [by_carol], 6, 2),
@@ -300,47 +295,42 @@ def _unsettled(w: Through) -> list[Vector]:
 
 
 def _withheld(w: Through) -> list[Vector]:
-    history = edited(w)
+    dora, history = w.dora, edited(w)
     story = Shared(w, history, 4)
-    view = story.read(w.dora)
-    assert view.headMembership is not None
+    view = story.view(dora)
     other = Membership.of(w.group.prove(w.step(5), w.bob))
-    head = replace(view, headMembership=None)
     grants = [Grant(w.alice, ALL), w.own()]
     shared = w.change([w.first], w.carol, day(3), grants, w.via(2))
     changed = Shared(w, [w.first, shared], 4)
-    whole = changed.read(w.dora)
+    whole = changed.view(dora)
     unproved = replace(
         whole, governing=[whole.governing[0], replace(whole.governing[1], membership=None)]
     )
     later = w.edit([w.first], w.bob, day(7), w.via(6))
     by_bob = Shared(w, [w.first, later], 6)
     one = Shared(w, [w.first], 4)
-
-    def refused(name: str, comment: str, changed: ContainerView, served: Shared = story,
-                reader: Person = w.dora) -> Vector:  # fmt: skip
-        return invalid(name, comment, INTEGRITY, **given_groups(served, reader, changed))
-
     unwrapped = w.begin(Grant(w.alice, ALL), Grant(w.group, ALL, None, 0, wrapped=False))
     without = Shared(w, [unwrapped], 4)
-    served_one = replace(without.read(w.dora), wrap=w.first.listed.wraps["team"])
+    served_one = replace(without.view(dora), wrap=w.first.listed.wraps["team"])
     return [
-        refused("membership of the head's author withheld", "Erin's.", head),
-        refused("membership of a governing record's author withheld", "Carol's.", unproved, changed),
-        refused("membership for another version", "Bob's in the roster of version 5.",
-                replace(by_bob.read(w.carol), headMembership=other), by_bob, w.carol),
-        refused("wrap of another entry", "Alice's, for the team.",
-                replace(view, wrap=w.first.listed.wraps["alice"])),
-        refused("wrap of the group withheld", "The team has Decrypt.", replace(view, wrap=None)),
-        refused("no wrap for the group in the list", "Decrypt without wrapHash.", served_one, without),
-        refused("type withheld from a member", "The team has ViewType.", replace(view, type=None)),
-        refused("entry withheld from a member", "Alice's; the team has ViewAccess.",
-                story.read(w.dora, hidden=("alice",))),
-        refused("entry of the group withheld", "The team's own.", one.read(w.dora, hidden=("team",)), one),
-        valid("read through a group, the first record", "Nobody has acted through it.", **given_groups(
-            one, w.dora, one.read(w.dora)), **opened(1, None)),
-        valid("read through a group, a change of access through it", "Carol's.", **given_groups(
-            changed, w.dora, whole), **opened(2, None)),
+        story.refused("membership of the head's author withheld", "Erin's.", dora,
+                      replace(view, headMembership=None)),
+        changed.refused("membership of a governing record's author withheld", "Carol's.", dora, unproved),
+        by_bob.refused("membership for another version", "Bob's in the roster of version 5.", w.carol,
+                       replace(by_bob.view(w.carol), headMembership=other)),
+        story.refused("wrap of another entry", "Alice's, for the team.", dora,
+                      replace(view, wrap=w.first.listed.wraps["alice"])),
+        story.refused("wrap of the group withheld", "The team has Decrypt.", dora, replace(view, wrap=None)),
+        without.refused("no wrap for the group in the list", "Decrypt without wrapHash.", dora, served_one),
+        story.refused("type withheld from a member", "The team has ViewType.", dora,
+                      replace(view, type=None)),
+        story.refused("entry withheld from a member", "Alice's; the team has ViewAccess.", dora,
+                      hidden=("alice",)),
+        one.refused("entry of the group withheld", "The team's own.", dora, hidden=("team",)),
+        one.reads("read through a group, the first record", "Nobody has acted through it.", dora,
+                  opened(1, None)),
+        changed.reads("read through a group, a change of access through it", "Carol's.", dora,
+                      opened(2, None), whole),
     ]  # fmt: skip
 
 
@@ -349,35 +339,24 @@ def _other_groups(w: Through) -> list[Vector]:
     ended = day(5)
     newer = w.edit([w.first], w.bob, ended, w.via(5))
     story = Shared(w, [w.first, newer], 5)
-    view = story.read(w.carol)
     older = Shared(w, [w.first, newer], 4).group_view(None)
     forked = w.edit([w.first], w.bob, ended, w.via(5, hash=chosen("no record")))
     fork = Shared(w, [w.first, forked], 5)
-    missing = given_groups(story, w.alice, story.read(w.alice, alone=True), member=False)
-    ahead = [
-        (epoch, Shared(w, [w.begin(Grant(w.alice, ALL), w.own(epoch)), ], 5)) for epoch in (1, 2)
-    ]  # fmt: skip
-    membership = story.group_view(w.carol)
-    assert membership.membership is not None
-    shown = replace(membership, membership=replace(membership.membership, info=w.step(1).info))
+    first, second = (Shared(w, [w.begin(Grant(w.alice, ALL), w.own(epoch))], 5) for epoch in (1, 2))
+    served = story.group_view(w.carol)
+    assert served.membership is not None
+    shown = replace(served, membership=replace(served.membership, info=w.step(1).info))
+    unknown = story.refused("a group that is not served", "The broker does not know the team.", w.alice,
+                            **ALONE)  # fmt: skip
     return [
-        valid("a via of the newest version", "5.", **missing, **opened(2, "content 2")),
-        invalid("rollback of a group by a via", "Version 5 is named, and 4 are served.", ROLLBACK,
-                **given_groups(story, w.alice, story.read(w.alice, alone=True), group=older)),
-        valid("read through a group, in its second epoch", "Carol.", **given_groups(
-            story, w.carol, view), **opened(2, "content 2")),
-        invalid("fork of a group by a via", "Another hash of version 5.", FORK, **given_groups(
-            fork, w.alice, fork.read(w.alice, alone=True), member=False)),
-        invalid("a group that is not served", "The broker does not know the team.", INTEGRITY, **{
-            **missing, "groups": {}}),
-        *(
-            valid("the latest epoch in the list", "1, of the team.", **given_groups(
-                served, w.alice, served.read(w.alice, alone=True), member=False), **opened(1, None))
-            if epoch == 1 else
-            invalid("an epoch that does not exist", "2, of the team, whose latest is 1.", INTEGRITY,
-                    **given_groups(served, w.alice, served.read(w.alice, alone=True), member=False))
-            for epoch, served in ahead
-        ),
-        invalid("another info of the group", "That of epoch 0.", INTEGRITY,
-                **given_groups(story, w.carol, view, group=shown)),
+        story.reads("a via of the newest version", "5.", w.alice, opened(2, "content 2"), **ALONE),
+        story.refused("rollback of a group by a via", "Version 5 is named, and 4 are served.", w.alice,
+                      error=ROLLBACK, alone=True, group={"group": older}),
+        story.reads("read through a group, in its second epoch", "Carol.", w.carol, opened(2, "content 2")),
+        fork.refused("fork of a group by a via", "Another hash of version 5.", w.alice, error=FORK, **ALONE),
+        {**unknown, "groups": {}},
+        first.reads("the latest epoch in the list", "1, of the team.", w.alice, opened(1, None), **ALONE),
+        second.refused("an epoch that does not exist", "2, of the team, whose latest is 1.", w.alice,
+                       **ALONE),
+        story.refused("another info of the group", "That of epoch 0.", w.carol, group={"group": shown}),
     ]  # fmt: skip
