@@ -1,29 +1,19 @@
 """Devices of users, as the runs in flips/, faults/ and cluster/ have them."""
 
-import uuid
 from contextlib import ExitStack
-from typing import Final, Protocol
+from typing import Final
 
 from scbroker import ContainerAccessLevel, KeyRing, MemoryTrustStore, ServerProvider
+from tests.kit.brokers import Address
 from tests.kit.waiting import PATIENCE
 
 OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
 READER: Final = ContainerAccessLevel.DefaultUserPermissions
 
 
-class Deployment(Protocol):
-    """One broker, or several on the same data."""
-
-    @property
-    def api_key(self) -> uuid.UUID: ...
-
-    @property
-    def url(self) -> str: ...
-
-
 def new_device(
     stack: ExitStack,
-    at: Deployment,
+    at: Address,
     ring: KeyRing | None = None,
     name: str = "assurance",
     *,

@@ -11,23 +11,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import obstore
+import tenacity
 from obstore.store import S3Store
 
-from assurance.cluster.ground import Ground, is_installed, wait_until
+from assurance.cluster.ground import Ground, Running, wait_until
 from tests.kit.engines import free_port
 from tests.kit.waiting import PATIENCE
 
 PACKAGES: Final = "radosgw ceph-mon ceph-osd"
-_PROGRAMS: Final = (
-    "ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin",
-)  # fmt: skip
 _REGION: Final = "us-east-1"
-_ATTEMPTS: Final = 3
 _BYTES: Final = 4 * 2**30
 
 # Every path lies in the folder; nothing listens but on loopback. With `chdir` at its default the daemons
@@ -77,7 +74,7 @@ rgw enable usage log = false
 """
 
 
-class ObjectGateway:
+class ObjectGateway(Running):
     """An S3 that lives as long as its `with` block, and no longer than the process.
 
         with ObjectGateway() as gateway:
@@ -92,31 +89,16 @@ class ObjectGateway:
         self._secret = secrets.token_urlsafe(30)
         self._buckets = 0
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        missing = [name for name in _PROGRAMS if not is_installed(name)]
-        if missing:
-            raise RuntimeError(
-                f"These programs of Ceph are missing: {', '.join(missing)}. "
-                f"On Debian: apt-get install --no-install-recommends {PACKAGES}"
-            )
-        for attempt in range(1, _ATTEMPTS + 1):
-            with ExitStack() as stack:
-                try:
-                    self.ground = stack.enter_context(Ground())
-                    self._start_all()
-                except (RuntimeError, TimeoutError):
-                    # Another process may have taken a port after `free_port` had found it free.
-                    if attempt == _ATTEMPTS:
-                        raise
-                    continue
-                self._stack = stack.pop_all()
-                break
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    # Another process may have taken a port after `free_port` had found it free.
+    @tenacity.retry(
+        retry=tenacity.retry_if_exception_type((RuntimeError, TimeoutError)),
+        stop=tenacity.stop_after_attempt(3),
+        reraise=True,
+    )
+    def _begin(self, stack: ExitStack) -> None:
+        self.ground = stack.enter_context(Ground())
+        self._start_all()
 
     @property
     def endpoint(self) -> str:
@@ -241,10 +223,8 @@ class ObjectGateway:
         process.wait()
 
     def _await(self, is_ready: Callable[[], bool]) -> None:
-        def logs() -> str:
-            return "\n".join(f"Ceph's {name}:\n{self.ground.log(name)}" for name in self._running)
-
-        wait_until(is_ready, logs, self._running.values())
+        running = self._running
+        wait_until(is_ready, lambda: self.ground.complaint(*running), running.values())
 
     def _answers(self) -> bool:
         try:

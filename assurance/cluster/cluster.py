@@ -6,11 +6,11 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from assurance.cluster.ceph import ObjectGateway
 from assurance.cluster.deployment import Deployment
-from assurance.cluster.ground import Ground, wait_until
+from assurance.cluster.ground import Ground, Running, wait_until
 from assurance.cluster.patroni import Patroni
 from assurance.cluster.proxy import Proxy
 from scbroker.keys import KeyRing
@@ -20,60 +20,42 @@ from tests.kit.engines import free_port
 
 PROXIED: Final = "127.0.0.1"
 """The proxy whose X-Forwarded-For the brokers trust."""
+_BROKERS: Final = 3
 
 
-class Cluster:
-    """Brokers on the same data, for as long as the `with` block.
+class Cluster(Running):
+    """Brokers on the same data, for as long as the `with` block. What they acknowledge survives any kill.
 
-        with Cluster(durable=True) as cluster:
+        with Cluster() as cluster:
             ring = cluster.new_user()
             provider = ServerProvider(cluster.api_key, cluster.url, "test")
             provider.logIn(userId=ring.userId, keyRing=ring).result()
-            cluster.kill_broker(0)                    # SIGKILL; cluster.restart_broker(0) starts it again
-            killed = cluster.kill_primary()           # SIGKILL for its PostgreSQL
-            cluster.patroni.await_primary(killed)     # two seconds later the standby takes writes
-            cluster.start_member()                    # returns when a commit is on both again
             cluster.restart_broker(1)                 # as an operator does: SIGTERM, wait, start
-            cluster.crash_osd()                       # objects cannot be stored or read ...
-            cluster.start_osd()                       # ... until then
+            killed = cluster.patroni.kill_primary()   # SIGKILL for its PostgreSQL
+            cluster.patroni.await_primary(killed)     # two seconds later the standby takes writes
+            cluster.patroni.start_members()           # returns when a commit is on both again
 
     It is an address: `Wire(cluster)` goes to the proxy, `Wire(cluster.brokers[2])` to one broker. `settings`
-    are those of all brokers. For `durable` and `without` see `Deployment`.
+    are those of all brokers. For `without` see `Deployment`.
     """
 
-    def __init__(
-        self,
-        *,
-        brokers: int = 3,
-        durable: bool = False,
-        without: Collection[str] = (),
-        **settings: Any,
-    ) -> None:
+    def __init__(self, *, without: Collection[str] = (), **settings: Any) -> None:
         self.api_key = uuid.uuid4()
         self.brokers: list[BrokerProcess] = []
-        self._number, self._settings = brokers, settings
-        self.deployment = Deployment(durable=durable, without=without)
-        self._without = without
-        self._stack = ExitStack()
+        self.deployment = Deployment(durable=True, without=without)
+        self._without, self._settings = without, settings
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._ground = stack.enter_context(Ground())
-            stack.enter_context(self.deployment)
-            ports = [free_port() for _ in range(self._number)]
-            if "haproxy" in self._without:
-                self.port = ports[0]
-            else:
-                self.port = stack.enter_context(Proxy(brokers=ports)).port
-            self.brokers = self._new_brokers(ports)
-            for broker in self.brokers:
-                stack.enter_context(broker)
-            self._wait_until_ready(*self.brokers)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        self._ground = stack.enter_context(Ground())
+        stack.enter_context(self.deployment)
+        ports = [free_port() for _ in range(_BROKERS)]
+        self.port = ports[0]
+        if "haproxy" not in self._without:
+            self.port = stack.enter_context(Proxy(brokers=ports)).port
+        self.brokers = self._new_brokers(ports)
+        for broker in self.brokers:
+            stack.enter_context(broker)
+        self._wait_until_ready(*self.brokers)
 
     @property
     def url(self) -> str:
@@ -91,37 +73,23 @@ class Cluster:
     @property
     def patroni(self) -> Patroni:
         found = self.deployment.patroni
-        if found is None:
-            raise LookupError("Patroni was left out.")
+        assert found is not None, "Patroni was left out."
+        return found
+
+    @property
+    def gateway(self) -> ObjectGateway:
+        found = self.deployment.gateway
+        assert found is not None, "Ceph was left out."
         return found
 
     def new_user(self) -> KeyRing:
         """Register a user, as `BrokerProcess.new_user` does."""
         return new_user(self)
 
-    def kill_primary(self, *, node: bool = False) -> str:
-        """See `Patroni.kill_primary`."""
-        return self.patroni.kill_primary(node=node)
-
-    def start_member(self, name: str = "") -> None:
-        """See `Patroni.start_member`."""
-        self.patroni.start_member(name)
-
-    def kill_broker(self, number: int) -> None:
-        """Send SIGKILL: nothing more is written, and no answer sent."""
-        self.brokers[number].kill()
-
-    def restart_broker(self, number: int, **settings: object) -> None:
-        """Send SIGTERM, wait, start it again, and wait until it is ready; also after `kill_broker`."""
-        self.brokers[number].restart(**settings)
+    def restart_broker(self, number: int) -> None:
+        """Send SIGTERM, wait, start it again, and wait until it is ready; also after a kill."""
+        self.brokers[number].restart()
         self._wait_until_ready(self.brokers[number])
-
-    def crash_osd(self) -> None:
-        """Send SIGKILL to the process that keeps the objects."""
-        self._gateway.crash_osd()
-
-    def start_osd(self) -> None:
-        self._gateway.start_osd()
 
     def _wait_until_ready(self, *brokers: BrokerProcess) -> None:
         """Wait until these brokers are ready, and until the proxy has seen that one is."""
@@ -133,40 +101,24 @@ class Cluster:
             wait_until(partial(_is_ready, broker, "/health/ready"), complaint)
         wait_until(partial(_is_ready, self, "/"), complaint)
 
-    @property
-    def _gateway(self) -> ObjectGateway:
-        found = self.deployment.gateway
-        if found is None:
-            raise LookupError("Ceph was left out.")
-        return found
-
     def _new_brokers(self, ports: list[int]) -> list[BrokerProcess]:
-        addresses = self.deployment.addresses
+        addresses, ground = self.deployment.addresses, self._ground.folder
         origins = [self.url, *(f"http://127.0.0.1:{port}" for port in ports)]
         common: dict[str, Any] = {
             "api_key": self.api_key,
             "broker_key": secrets.token_hex(32),
-            "object_store_url": addresses.create_store()
-            or (self._ground.folder / "objects").as_uri(),
+            "object_store_url": addresses.create_store() or (ground / "objects").as_uri(),
             "origins": ",".join(map(canonical_origin, origins)),
             "trusted_proxies": PROXIED,
+            "variables": addresses.environment,
             **self._settings,
         }
         database_url = addresses.create_database()
         found: list[BrokerProcess] = []
         for number, port in enumerate(ports):
-            folder = self._ground.folder / f"broker-{number}"
+            folder = ground / f"broker-{number}"
             folder.mkdir(mode=0o700)  # it works in there, so that the ground ends it as well
-            found.append(
-                BrokerProcess(
-                    folder,
-                    database_url,
-                    port=port,
-                    variables=addresses.environment,
-                    works_in=folder,
-                    **common,
-                )
-            )
+            found.append(BrokerProcess(folder, database_url, port=port, works_in=folder, **common))
         return found
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from assurance.cluster.ceph import ObjectGateway
 from assurance.cluster.cluster import Cluster
+from assurance.faults.scenes import EPOCHS
 from assurance.people import new_device as device_at
 from scbroker import KeyRing, ServerProvider
 from tests.kit.brokers import Address, Wire
@@ -24,7 +25,8 @@ def gateway() -> Iterator[ObjectGateway]:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Return three brokers behind HAProxy, on the engines that the run has."""
-    with Cluster(durable=True, without=request.config.stash[CHOICE].without) as found:
+    without = request.config.stash[CHOICE].without
+    with Cluster(without=without, max_new_epochs=EPOCHS) as found:
         yield found
 
 

@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import asyncpg
 
 from assurance.cluster import ceph, patroni, proxy
 from assurance.cluster.ceph import ObjectGateway
-from assurance.cluster.ground import is_installed
+from assurance.cluster.ground import Running, is_installed
 from assurance.cluster.patroni import USER, Patroni
 from assurance.cluster.proxy import Proxy
 from tests.kit.engines import PostgresServer
@@ -53,7 +53,7 @@ class Addresses:
         return f"{self.bucket}/{uuid.uuid4()}" if self.bucket else ""
 
 
-class Deployment:
+class Deployment(Running):
     """The engines, for as long as the `with` block.
 
         with Deployment() as deployment:
@@ -68,21 +68,14 @@ class Deployment:
         self._durable, self._without = durable, without
         self.patroni: Patroni | None = None
         self.gateway: ObjectGateway | None = None
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            database = self._start_database(stack)
-            bucket, environment = "", {}
-            if "ceph" not in self._without:
-                self.gateway = stack.enter_context(ObjectGateway(durable=self._durable))
-                bucket, environment = self.gateway.url, self.gateway.environment
-            self.addresses = Addresses(database, bucket, environment)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        database = self._start_database(stack)
+        bucket, environment = "", {}
+        if "ceph" not in self._without:
+            self.gateway = stack.enter_context(ObjectGateway(durable=self._durable))
+            bucket, environment = self.gateway.url, self.gateway.environment
+        self.addresses = Addresses(database, bucket, environment)
 
     def _start_database(self, stack: ExitStack) -> str:
         if "patroni" in self._without:

@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -104,7 +105,7 @@ class Ground:
         self._started.append(process)
         return process
 
-    def run(self, *command: str | Path, environment: Mapping[str, str] = {}) -> str:
+    def run(self, *command: str | Path) -> str:
         """Run a command to its end; return what it printed."""
         finished = subprocess.run(
             command,
@@ -114,7 +115,7 @@ class Ground:
             check=False,
             timeout=PATIENCE,
             cwd=self.folder,
-            env=plain_environment() | dict(environment),
+            env=plain_environment(),
             **self.identity,
         )
         if finished.returncode:
@@ -130,11 +131,31 @@ class Ground:
                     found.append(process)
         return found
 
+    def complaint(self, *names: str) -> str:
+        """Return the logs of what is not ready."""
+        return "\n".join(f"{name} is not ready:\n{self.log(name)}" for name in names)
+
     def log(self, name: str) -> str:
         try:
             return (self.folder / f"{name}.log").read_text(errors="replace")[-_LOG_TAIL:]
         except FileNotFoundError:
             return ""
+
+
+class Running(ABC):
+    """Something that runs as long as its `with` block; what `_begin` puts onto the stack ends with it."""
+
+    @abstractmethod
+    def _begin(self, stack: ExitStack) -> None: ...
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._begin(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
 
 def end(processes: Sequence[psutil.Process]) -> None:

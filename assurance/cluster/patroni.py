@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from assurance.cluster.ground import Ground, end, is_installed, wait_until
+from assurance.cluster.ground import Ground, Running, end, wait_until
 from tests.kit.engines import free_port, postgres_programs
 from tests.kit.waiting import PATIENCE
 
@@ -38,12 +38,12 @@ class Member:
     folder: Path
 
 
-class Patroni:
+class Patroni(Running):
     """A primary and its synchronous standby, for as long as the `with` block.
 
         with Patroni() as patroni:
             patroni.kill_primary()
-            patroni.start_member()
+            patroni.start_members()
 
     If both members are killed, PostgreSQL keeps what it acknowledged only with `durable=True`.
     """
@@ -51,29 +51,16 @@ class Patroni:
     def __init__(self, *, durable: bool = False) -> None:
         self._durable = durable
         self.password = secrets.token_urlsafe(16)
-        self._stack = ExitStack()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Self:
-        missing = [name for name in PROGRAMS if not is_installed(name)]
-        if missing:
-            raise RuntimeError(
-                f"Missing: {', '.join(missing)}. "
-                f"On Debian: apt-get install --no-install-recommends {PACKAGES}"
-            )
-        with ExitStack() as stack:
-            self._ground = stack.enter_context(Ground())
-            self._programs = postgres_programs(self._ground.folder, self._ground.identity)
-            self._start_etcd()
-            self.members = {name: self._new_member(name) for name in _NAMES}
-            self.start_member("a")
-            self._await(lambda: self._is("a", "primary"))
-            self.start_member("b")
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def _begin(self, stack: ExitStack) -> None:
+        self._ground = stack.enter_context(Ground())
+        self._programs = postgres_programs(self._ground.folder, self._ground.identity)
+        self._start_etcd()
+        self.members = {name: self._new_member(name) for name in _NAMES}
+        self._start("a")
+        self._await(lambda: self._is("a", "primary"))
+        self.start_members()
 
     @property
     def primary(self) -> str:
@@ -83,22 +70,15 @@ class Patroni:
                 return name
         raise LookupError("No member is the primary.")
 
-    def kill_primary(self, *, node: bool = False) -> str:
+    def kill_primary(self) -> str:
         """Send SIGKILL to the primary's PostgreSQL; return the name of the member.
 
-        Its Patroni gives up the lead within two seconds. With `node=True` Patroni is killed as well, as if
-        the machine had failed: the lead then expires after twenty seconds.
-
-        It waits for a synchronous standby first: without one, Patroni starts the primary again.
+        Its Patroni gives up the lead within two seconds. There has to be a synchronous standby first:
+        without one, Patroni starts the primary again.
         """
-        if len(self._running) > 1:
-            self.await_standby()
+        self.await_standby()
         name = self.primary
         processes = self._ground.processes(self.members[name].folder / "data")
-        if node:
-            patroni = self._running.pop(name)
-            patroni.kill()
-            patroni.wait()
         postmaster = int((self.members[name].folder / "data/postmaster.pid").read_text().split()[0])
         # The postmaster first: it would start the others again.
         end([process for process in processes if process.pid == postmaster])
@@ -114,14 +94,15 @@ class Patroni:
         self._await(is_there)
         return self.primary
 
-    def start_member(self, name: str = "") -> None:
-        """Start a member whose node was killed, or all of them; return once a commit is on both again."""
-        for each in [name] if name else list(self.members):
-            if each not in self._running:
-                configuration = str(self._ground.folder / f"{each}.json")
-                self._running[each] = self._ground.start(each, ["patroni", configuration])
-        if len(self._running) > 1:
-            self.await_standby()
+    def start_members(self) -> None:
+        """Start what does not run; return once a commit is on both members again."""
+        for name in self.members.keys() - self._running.keys():
+            self._start(name)
+        self.await_standby()
+
+    def _start(self, name: str) -> None:
+        configuration = self._ground.folder / f"{name}.json"
+        self._running[name] = self._ground.start(name, ["patroni", configuration])
 
     def await_standby(self) -> None:
         """Wait until the primary has a synchronous standby again."""
@@ -150,8 +131,8 @@ class Patroni:
             command.remove("--unsafe-no-fsync")
         etcd = self._ground.start("etcd", command)
         wait_until(
-            lambda: _answers(f"http://{self._etcd}/health"),
-            lambda: f"etcd is not ready:\n{self._ground.log('etcd')}",
+            lambda: _asked(f"http://{self._etcd}/health") is not None,
+            lambda: self._ground.complaint("etcd"),
             [etcd],
         )
 
@@ -209,21 +190,15 @@ class Patroni:
 
     def _is(self, name: str, role: str) -> bool:
         """Ask Patroni's REST interface, as the proxy does."""
-        return _answers(f"http://127.0.0.1:{self.members[name].rest_port}/{role}")
+        return _asked(f"http://127.0.0.1:{self.members[name].rest_port}/{role}") is not None
 
     def _state(self, name: str) -> dict[str, Any]:
         found = _asked(f"http://127.0.0.1:{self.members[name].rest_port}/patroni")
         return {} if found is None else json.loads(found)
 
     def _await(self, condition: Callable[[], bool]) -> None:
-        def logs() -> str:
-            return "\n".join(f"Patroni {name}:\n{self._ground.log(name)}" for name in self.members)
-
-        wait_until(condition, logs, self._running.values())
-
-
-def _answers(url: str) -> bool:
-    return _asked(url) is not None
+        running = self._running
+        wait_until(condition, lambda: self._ground.complaint(*running), running.values())
 
 
 def _asked(url: str) -> bytes | None:

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from assurance.cluster.ground import Ground, is_installed, wait_until
+from assurance.cluster.ground import Ground, Running, wait_until
 from tests.kit.engines import free_port
 from tests.kit.waiting import PATIENCE
 
@@ -20,7 +20,7 @@ _CLIENTS: Final = "frontend clients"
 _DATABASES: Final = "listen databases"
 
 
-class Proxy:
+class Proxy(Running):
     """One HAProxy, for as long as the `with` block.
 
         with Proxy(brokers=[8401, 8402, 8403]) as proxy:
@@ -35,27 +35,13 @@ class Proxy:
     ) -> None:
         self.port = free_port()
         self._brokers, self._databases = brokers, databases or {}
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        if not is_installed("haproxy"):
-            raise RuntimeError(
-                f"HAProxy is missing. On Debian: apt-get install --no-install-recommends {PACKAGES}"
-            )
-        with ExitStack() as stack:
-            self._ground = stack.enter_context(Ground())
-            self._socket = self._ground.folder / "socket"
-            self._file = self._ground.write("haproxy.cfg", self._configuration())
-            self._start()
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _start(self) -> None:
-        process = self._ground.start("haproxy", ["haproxy", "-db", "-f", self._file])
-        wait_until(self._has_checked, self._log, [process])
+    def _begin(self, stack: ExitStack) -> None:
+        ground = stack.enter_context(Ground())
+        self._socket = ground.folder / "socket"
+        file = ground.write("haproxy.cfg", self._configuration())
+        process = ground.start("haproxy", ["haproxy", "-db", "-f", file])
+        wait_until(self._has_checked, lambda: ground.complaint("haproxy"), [process])
 
     def _has_checked(self) -> bool:
         """Whether the state of each server is that of its checks: until the first one, all count as up."""
@@ -71,9 +57,6 @@ class Proxy:
             each["check_status"] != "INI" and each["status"] in ("UP", "DOWN")
             for each in csv.DictReader(lines)
         )
-
-    def _log(self) -> str:
-        return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"
 
     def _configuration(self) -> str:
         """Return the configuration with the addresses of this machine, over plain HTTP."""

@@ -1,76 +1,59 @@
-"""Brokers and databases restart or are killed, and clients go on."""
+"""Brokers and databases restart or are killed, and clients go on: none of them handles a fault."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import text
 
 from assurance.cluster.cluster import Cluster
-from assurance.cluster.conftest import NewDevice
-from assurance.cluster.load import Load, under_load
-from scbroker import ServerProvider
+from assurance.faults import scenes
+from assurance.faults.crowd import Crowd
+from assurance.faults.inspection import Inspection
 from scbroker.server.storage.database import open_database
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import wait_until
 
-PAIRS = 8
-ENOUGH = 16
-
-
-Devices = list[tuple[ServerProvider, ServerProvider]]
+ENOUGH = 40
+through_proxy = pytest.mark.cluster("patroni", "haproxy", "ceph")
 
 
-def everything_is_there(load: Load, devices: Devices) -> None:
-    """Check that each container has the last content that was acknowledged."""
-    assert load.written > ENOUGH
-    for number, (identity, contents) in load.stored.items():
-        found = devices[number][0].getContainer(identity).result(PATIENCE).content
-        assert found == contents[-1]
+def check_under_load(cluster: Cluster, *disturbances: Callable[[], object]) -> None:
+    """Disturb the cluster while a crowd works, and check that no operation failed and nothing was lost."""
+    with scenes.of(cluster) as scene:
+        crowd = Crowd(scene, 1, writers=4, readers=4)
+        inspection = Inspection(scene, crowd)
+        crowd.start()
+        try:
+            for disturb in (lambda: None, *disturbances):
+                disturb()
+                more = crowd.ledger.acknowledged + ENOUGH
+                wait_until(lambda more=more: crowd.ledger.acknowledged > more)  # type: ignore[misc]
+        finally:
+            crowd.stop()
+        assert crowd.ledger.violations == []
+        assert inspection.at_the_end() == []
 
 
-@pytest.mark.cluster("patroni", "haproxy")
-def test_no_operation_fails_during_a_rolling_restart_of_all_brokers(
-    cluster: Cluster, new_device: NewDevice
-) -> None:
-    """Eight writers and eight readers, none of which retries by itself."""
-    users = [cluster.new_user() for _ in range(PAIRS)]
-    devices = [(new_device(ring), new_device(ring)) for ring in users]
-    with under_load(devices, patient=False) as load:
-        for number in range(len(cluster.brokers)):
-            load.wait_for_more(ENOUGH)
-            cluster.restart_broker(number)
-        load.wait_for_more(ENOUGH)
-    assert load.retried == 0
-    everything_is_there(load, devices)
+@through_proxy
+def test_no_operation_fails_during_a_rolling_restart_of_all_brokers(cluster: Cluster) -> None:
+    numbers = range(len(cluster.brokers))
+    check_under_load(cluster, *(lambda n=n: cluster.restart_broker(n) for n in numbers))
 
 
-@pytest.mark.cluster("patroni", "haproxy")
+@through_proxy
 def test_after_the_primary_was_killed_everything_acknowledged_is_there_and_clients_finish(
-    cluster: Cluster, new_device: NewDevice
+    cluster: Cluster,
 ) -> None:
-    users = [cluster.new_user() for _ in range(PAIRS)]
-    devices = [(new_device(ring), new_device(ring)) for ring in users]
-    with under_load(devices, patient=True) as load:
-        load.wait_for_more(ENOUGH)
-        killed = cluster.kill_primary()
-        new = cluster.patroni.await_primary(killed)
-        load.wait_for_more(ENOUGH)
-    assert new != killed
-    everything_is_there(load, devices)
-    cluster.start_member()
+    def fail_over() -> None:
+        killed = cluster.patroni.kill_primary()
+        assert cluster.patroni.await_primary(killed) != killed
+
+    check_under_load(cluster, fail_over, cluster.patroni.start_members)
 
 
-@pytest.mark.cluster("patroni", "haproxy")
-def test_when_a_broker_is_killed_clients_go_on_at_the_others(
-    cluster: Cluster, new_device: NewDevice
-) -> None:
-    users = [cluster.new_user() for _ in range(PAIRS)]
-    devices = [(new_device(ring), new_device(ring)) for ring in users]
-    with under_load(devices, patient=True) as load:
-        load.wait_for_more(ENOUGH)
-        cluster.kill_broker(1)
-        load.wait_for_more(ENOUGH)
-    cluster.restart_broker(1)
-    everything_is_there(load, devices)
+@through_proxy
+def test_when_a_broker_is_killed_clients_go_on_at_the_others(cluster: Cluster) -> None:
+    check_under_load(cluster, cluster.brokers[1].kill, lambda: cluster.restart_broker(1))
 
 
 @pytest.mark.cluster("patroni")

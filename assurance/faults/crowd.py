@@ -90,14 +90,14 @@ class Crowd:
         self.rings = [self.scene.first.new_user() for _ in range(self.writers + self.readers)]
         for user, ring in enumerate(self.rings):
             name = f"{'writer' if user < self.writers else 'reader'} {user}"
-            device = self.scene.device(ring, name, user)
+            device = self.scene.device(ring, name)
             rng = random.Random(f"{self.seed} {name}")
             kind = Writer if user < self.writers else Reader
             self._add(kind(self, user, device, rng))
         self.team = Team.of(self.scene)
         for number, part in enumerate(self.team.parts):
             name = f"manager {number}"
-            device = self.scene.device(part.ring, name, number)
+            device = self.scene.device(part.ring, name)
             self._add(Manager(self, number, device, random.Random(f"{self.seed} {name}")))
         for thread in self._threads:
             thread.start()

@@ -52,7 +52,7 @@ class Machines:
 
 
 @contextmanager
-def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
+def machines(engine: str, folder: Path) -> Iterator[Machines]:
     """Start brokers and links. On SQLite there is one broker, with two links."""
     with ExitStack() as stack:
         url = ""
@@ -66,7 +66,7 @@ def machines(engine: str, folder: Path, count: int = 3) -> Iterator[Machines]:
                 "object_store_url": (folder / "objects").as_uri(),
                 "broker_key": "ab" * 32,
             }
-            brokers = [BrokerProcess(folder / str(n), url, **shared) for n in range(count)]
+            brokers = [BrokerProcess(folder / str(n), url, **shared) for n in range(3)]
             for broker in brokers[1:]:
                 broker.api_key = brokers[0].api_key
                 broker.settings["api_key"] = brokers[0].api_key

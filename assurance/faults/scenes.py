@@ -2,11 +2,9 @@
 
 import http.client
 import random
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,23 +14,21 @@ from assurance.faults.victims import Victim, all_of, worker_of
 from assurance.people import new_device
 from scbroker import ServerProvider
 from scbroker.keys import KeyRing
-from tests.kit.brokers import BrokerProcess
+from tests.kit.brokers import Address, BrokerProcess
 from tests.kit.engines import PostgresServer
 from tests.kit.waiting import PATIENCE, wait_until
 
 _LIFE_OF_WORKERS: Final = 3.0
 _FAILOVER: Final = 6.0
-_EPOCHS: Final = 1_000_000
+EPOCHS: Final = 1_000_000
 """More than managers may begin in a day by default."""
 
 
 @dataclass
 class Scene:
-    """One deployment. `urls` are brokers on the same data, which clients use in turn."""
+    """One deployment, which clients reach at an address."""
 
-    api_key: uuid.UUID
-    urls: Sequence[str]
-    database_url: str
+    at: Address
     objects: Objects
     victims: Sequence[Victim]
     first: BrokerProcess
@@ -41,12 +37,13 @@ class Scene:
     """Seconds until the next kill, at most."""
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def device(
-        self, ring: KeyRing, name: str, number: int = 0, timeout: float = PATIENCE
-    ) -> ServerProvider:
+    @property
+    def database_url(self) -> str:
+        return self.first.database_url
+
+    def device(self, ring: KeyRing, name: str) -> ServerProvider:
         """Return a new program of this user."""
-        url = self.urls[number % len(self.urls)]
-        return new_device(self._stack, self.first, ring, name, url=url, timeout=timeout)
+        return new_device(self._stack, self.at, ring, name)
 
     def await_ready(self) -> None:
         """Wait until the first broker serves again. It is asked directly: a proxy hides /health."""
@@ -71,7 +68,7 @@ class Scene:
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Scene]:
     """One broker on SQLite and a folder."""
-    with BrokerProcess(folder, max_new_epochs=_EPOCHS) as broker:
+    with BrokerProcess(folder, max_new_epochs=EPOCHS) as broker:
         yield from _scene(broker, [all_of(broker)])
 
 
@@ -80,7 +77,7 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
     """One broker with two workers, on a PostgreSQL with fsync, and a folder."""
     with (
         PostgresServer(durable=True) as server,
-        BrokerProcess(folder, server.createdatabase(), workers=2, max_new_epochs=_EPOCHS) as broker,
+        BrokerProcess(folder, server.createdatabase(), workers=2, max_new_epochs=EPOCHS) as broker,
     ):
         postgres = Victim("postgresql", server.crash, server.start)
         victims = [all_of(broker), worker_of(broker, rng), postgres]
@@ -90,41 +87,31 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
 @contextmanager
 def cluster() -> Iterator[Scene]:
     """Three brokers behind HAProxy, PostgreSQL under Patroni, objects in Ceph. See assurance/cluster."""
-    with Cluster(durable=True, max_new_epochs=_EPOCHS) as found:
-        gateway = found.deployment.addresses
-        url = str(found.brokers[0].settings["object_store_url"])
-        objects = Bucket.of(url, gateway.environment)
-        victims = [all_of(each) for each in found.brokers]
-        victims.append(Victim("osd", found.crash_osd, found.start_osd))
-        victims.append(Victim("primary", found.kill_primary, partial(_start_member, found)))
-        scene = Scene(
-            found.api_key,
-            [found.url],
-            found.database_url,
-            objects,
-            victims,
-            found.brokers[0],
-            _FAILOVER,
-        )
-        try:
-            yield scene
-        finally:
-            scene.close()
+    with Cluster(max_new_epochs=EPOCHS) as found, of(found) as scene:
+        yield scene
 
 
-def _start_member(found: Cluster) -> None:
-    found.patroni.await_primary()
-    found.start_member()
+@contextmanager
+def of(found: Cluster) -> Iterator[Scene]:
+    """A cluster that runs."""
+
+    def start_members() -> None:
+        found.patroni.await_primary()
+        found.patroni.start_members()
+
+    first, gateway = found.brokers[0], found.gateway
+    objects = Bucket.of(str(first.settings["object_store_url"]), gateway.environment)
+    victims = [all_of(each) for each in found.brokers]
+    victims.append(Victim("osd", gateway.crash_osd, gateway.start_osd))
+    victims.append(Victim("primary", found.patroni.kill_primary, start_members))
+    scene = Scene(found, objects, victims, first, _FAILOVER)
+    with closing(scene):
+        yield scene
 
 
 def _scene(
     broker: BrokerProcess, victims: Sequence[Victim], longest_life: float = 1.2
 ) -> Iterator[Scene]:
-    objects = Folder(broker.directory / "objects")
-    scene = Scene(
-        broker.api_key, [broker.url], broker.database_url, objects, victims, broker, longest_life
-    )
-    try:
+    scene = Scene(broker, Folder(broker.directory / "objects"), victims, broker, longest_life)
+    with closing(scene):
         yield scene
-    finally:
-        scene.close()
