@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from assurance.mutations.attacks import MUTATIONS
-from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
+from assurance.mutations.attacks.edits import Mutation
 from assurance.mutations.engine import ROOT
 
 FOLDER: Final = "tests/hostile_broker"
@@ -37,18 +37,3 @@ def test_every_mutation_still_fits_the_code_and_names_an_attack_and_tests(
     for test in mutation.tests:
         path, _, name = test.partition("[")[0].partition("::")
         assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), test
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        never("errors.py", "public", "ValueError"),
-        skip("errors.py", "BrokerError", "no_such_function"),
-        replace("errors.py", "", "annotations", "nothing"),
-        replace("errors.py", "NoSuchClass", "1", "2"),
-    ],
-    ids=lambda edit: edit.says,
-)
-def test_an_edit_that_fits_no_place_or_several_is_refused(edit: Edit) -> None:
-    with pytest.raises(ValueError, match=r"fits \d+ places|does not exist"):
-        Mutation(1, "none", [edit], ["tests/x.py::test"]).check()

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from assurance.mutations.conformance.mutants import (
-    Body,
+    Change,
     Edit,
     Mutant,
     afterwards,
     altered,
-    bound,
     change_body,
     failing,
     instead,
     is_of_form,
     nothing,
     of_each,
+    raising,
     what_is_there,
     where_there_is_one,
     with_arguments,
@@ -43,6 +43,14 @@ from scbroker import (
     UnsettledAccess,
 )
 from tests.conformance.interface import Operation, Parameter
+
+OBJECTS: Final[dict[str, type]] = {
+    each.__name__: each
+    for each in (
+        Container, ContainerEvent, Group, GroupMember, GroupRenewal, PublicKey, SecuredContainer,
+        UnsettledAccess,
+    )
+}  # fmt: skip
 
 
 def in_its_place(provider: Any, parameter: Parameter) -> Any:
@@ -75,37 +83,9 @@ def in_its_place(provider: Any, parameter: Parameter) -> Any:
     raise LookupError(parameter.type)
 
 
-def ignoring(operation: Operation, parameter: Parameter) -> Mutant:
-    def edit(provider: Any, arguments: dict[str, Any]) -> None:
-        if is_of_form(operation)(arguments):
-            arguments[parameter.name] = in_its_place(provider, parameter)
-
-    return Mutant(
-        str(operation),
-        f"ignores {parameter.name}",
-        lambda: change_body(operation.name, with_arguments(edit)),
-    )
-
-
-def fields_of(kind: type) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind)]
-
-
-def a_list(kind: type | None) -> dict[str, Edit]:
-    edits: dict[str, Edit] = {
-        "returns an empty list": lambda _: [],
-        "leaves the first out": lambda found: list(found)[1:],
-        "leaves the last out": lambda found: list(found)[:-1],
-        "returns them in another order": lambda found: list(found)[::-1],
-        "returns one twice": lambda found: [*found, *list(found)[:1]],
-    }
-    if kind is not None:
-        edits |= {f"returns another {name}": of_each(with_field(name)) for name in fields_of(kind)}
-    return edits
-
-
-def an_object(kind: type) -> dict[str, Edit]:
-    return {f"returns another {name}": with_field(name) for name in fields_of(kind)}
+def another_of_each_field(kind: type) -> dict[str, Edit]:
+    names = [each.name for each in dataclasses.fields(kind)]
+    return {f"returns another {name}": with_field(name) for name in names}
 
 
 def other_results(result: str) -> dict[str, Edit]:
@@ -113,11 +93,19 @@ def other_results(result: str) -> dict[str, Edit]:
     if result == "Void":
         return {"returns something": lambda _: True}
     wrong: dict[str, Edit] = {"returns nothing": lambda _: None}
+    kind = OBJECTS.get(result.strip("[]?"))
+    fields = {} if kind is None else another_of_each_field(kind)
+    if result.startswith("["):
+        wrong |= {
+            "returns an empty list": lambda _: [],
+            "leaves the first out": lambda found: list(found)[1:],
+            "leaves the last out": lambda found: list(found)[:-1],
+            "returns them in another order": lambda found: list(found)[::-1],
+            "returns one twice": lambda found: [*found, *list(found)[:1]],
+        }
+        return wrong | {says: of_each(edit) for says, edit in fields.items()}
+    wrong |= fields
     match result:
-        case "SecuredContainer":
-            wrong |= an_object(SecuredContainer)
-        case "Container":
-            wrong |= an_object(Container)
         case "Header?":
             wrong["returns another header"] = where_there_is_one(altered)
             wrong["returns a header where there is none"] = lambda found: found or Header({})
@@ -132,55 +120,33 @@ def other_results(result: str) -> dict[str, Edit]:
         case "Int?":
             wrong["returns another"] = where_there_is_one(altered)
             wrong["returns 0 for none"] = lambda found: found or 0
-        case "PublicKey?":
-            wrong |= an_object(PublicKey)
-        case "[PublicKey]":
-            wrong |= a_list(PublicKey)
-        case "[ContainerEvent]":
-            wrong |= a_list(ContainerEvent)
-        case "[GroupMember]":
-            wrong |= a_list(GroupMember)
-        case "Group":
-            wrong |= an_object(Group)
-        case "GroupRenewal":
-            wrong |= an_object(GroupRenewal)
-        case "UnsettledAccess?":
-            wrong |= an_object(UnsettledAccess)
-        case "[Result<SecuredContainer>]" | "[Result<Container>]" | "[Result<Group>]" | "[UUID]":
-            wrong |= a_list(None)
     return wrong
 
 
 def generic(operation: Operation) -> Iterator[Mutant]:
-    name, row, when = operation.name, str(operation), is_of_form(operation)
+    name, when = operation.name, is_of_form(operation)
+
+    def mutant(says: str, change: Change, row: str = str(operation)) -> Mutant:
+        return Mutant(row, says, functools.partial(change_body, name, change))
+
+    def ignoring(parameter: Parameter) -> Change:
+        def edit(provider: Any, arguments: dict[str, Any]) -> None:
+            if when(arguments):
+                arguments[parameter.name] = in_its_place(provider, parameter)
+
+        return with_arguments(edit)
+
     for parameter in operation.parameters:
-        yield ignoring(operation, parameter)
+        yield mutant(f"ignores {parameter.name}", ignoring(parameter))
     for says, edit in other_results(operation.result).items():
-        yield Mutant(row, says, functools.partial(change_body, name, with_result(edit, when)))
-    yield Mutant(row, "does nothing", functools.partial(change_body, name, instead(nothing, when)))
-    yield Mutant(row, "fails", functools.partial(change_body, name, instead(failing, when)))
+        yield mutant(says, with_result(edit, when))
+    yield mutant("does nothing", instead(nothing, when))
+    yield mutant("fails", instead(failing, when))
     if operation.session == "no":
-        yield Mutant(
-            row, "needs a session", functools.partial(change_body, name, in_a_session_only(when))
-        )
+        refused = raising(BrokerError.notAuthenticatedError())
+        yield mutant("needs a session", without_a_session(refused, when))
     elif not operation.form and name != "getReminder":
-        yield Mutant(
-            "S8",
-            f"{row} needs no session",
-            functools.partial(change_body, name, without_a_session(nothing)),
-        )
-
-
-def in_a_session_only(when: Callable[[dict[str, Any]], bool]) -> Callable[[Body], Body]:
-    def change(body: Body) -> Body:
-        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._current is None and when(bound(body, (self, *args), kwargs).arguments):
-                raise BrokerError.notAuthenticatedError()
-            return body(self, *args, **kwargs)
-
-        return changed
-
-    return change
+        yield mutant(f"{operation} needs no session", without_a_session(nothing), "S8")
 
 
 # Updates that change more than their field, or less

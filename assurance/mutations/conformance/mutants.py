@@ -17,8 +17,11 @@ from typing import Any, Final
 from scbroker import BrokerError, Header, KeyRing, ServerProvider
 from tests.conformance.interface import Operation
 
+Arguments = dict[str, Any]
 Body = Callable[..., Coroutine[Any, Any, Any]]
+Change = Callable[[Body], Body]
 Edit = Callable[[Any], Any]
+When = Callable[[Arguments], bool]
 FAULTS: Final[list[str]] = []
 """Errors of a mutant's own: a test that fails by them has noticed nothing."""
 
@@ -56,90 +59,82 @@ def own(work: Callable[..., Any]) -> Callable[..., Any]:
 # How a body is replaced
 
 
-def change_body(name: str, change: Callable[[Body], Body]) -> None:
-    """Replaces an operation's body."""
+def change_body(name: str, change: Change) -> None:
+    """Replace an operation's body."""
     parameters = getattr(ServerProvider, name).parameters
     parameters.body = functools.wraps(parameters.body)(change(parameters.body))
 
 
-def bound(body: Body, args: Any, kwargs: Any) -> inspect.BoundArguments:
-    found = inspect.signature(body).bind(*args, **kwargs)
-    found.apply_defaults()
-    return found
+def always(_: Arguments) -> bool:
+    return True
 
 
-def with_arguments(edit: Callable[[Any, dict[str, Any]], None]) -> Callable[[Body], Body]:
-    """The body gets other arguments than the caller gave."""
+def around(work: Callable[[Body, Any, inspect.BoundArguments], Any], when: When = always) -> Change:
+    """`work(honest, provider, call)` is called in place of the body, which `honest()` runs."""
 
     def change(body: Body) -> Body:
         def changed(*args: Any, **kwargs: Any) -> Any:
-            call = bound(body, args, kwargs)
-            own(edit)(args[0], call.arguments)
-            return body(*call.args, **call.kwargs)
-
-        return changed
-
-    return change
-
-
-def with_result(
-    edit: Edit, when: Callable[[dict[str, Any]], bool] = lambda _: True
-) -> Callable[[Body], Body]:
-    """The caller gets another result than the body gave."""
-
-    def change(body: Body) -> Body:
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            work = body(*args, **kwargs)
-            if not when(bound(body, args, kwargs).arguments):
-                return work
-
-            async def edited() -> Any:
-                return own(edit)(await work)
-
-            return edited()
-
-        return changed
-
-    return change
-
-
-def instead(
-    work: Callable[..., Coroutine[Any, Any, Any]],
-    when: Callable[[dict[str, Any]], bool] = lambda _: True,
-) -> Callable[[Body], Body]:
-    """The body does not run; `work(provider, arguments)` does."""
-
-    def change(body: Body) -> Body:
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            call = bound(body, args, kwargs)
+            call = inspect.signature(body).bind(*args, **kwargs)
+            call.apply_defaults()
             if not when(call.arguments):
                 return body(*args, **kwargs)
-            return work(args[0], call.arguments)
+            # `work` may change the arguments before it calls the body.
+            return work(lambda: body(*call.args, **call.kwargs), args[0], call)
 
         return changed
 
     return change
 
 
-def afterwards(
-    work: Callable[[Any, dict[str, Any]], Coroutine[Any, Any, Any]],
-) -> Callable[[Body], Body]:
+def with_arguments(edit: Callable[[Any, Arguments], None]) -> Change:
+    """The body gets other arguments than the caller gave."""
+
+    def work(honest: Body, provider: Any, call: inspect.BoundArguments) -> Any:
+        own(edit)(provider, call.arguments)
+        return honest()
+
+    return around(work)
+
+
+def with_result(edit: Edit, when: When = always) -> Change:
+    """The caller gets another result than the body gave."""
+
+    async def work(honest: Body, *_: Any) -> Any:
+        return own(edit)(await honest())
+
+    return around(work, when)
+
+
+def instead(work: Callable[..., Coroutine[Any, Any, Any]], when: When = always) -> Change:
+    """The body does not run; `work(provider, arguments)` does."""
+    return around(lambda _, provider, call: work(provider, call.arguments), when)
+
+
+def afterwards(work: Callable[[Any, Arguments], Coroutine[Any, Any, Any]]) -> Change:
     """The body runs; `work(provider, arguments)` runs after it, and its result is lost."""
 
-    def change(body: Body) -> Body:
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            begun = body(*args, **kwargs)
+    async def both(honest: Body, provider: Any, call: inspect.BoundArguments) -> Any:
+        result = await honest()
+        await work(provider, call.arguments)
+        return result
 
-            async def both() -> Any:
-                result = await begun
-                await work(args[0], bound(body, args, kwargs).arguments)
-                return result
+    return around(both)
 
-            return both()
 
-        return changed
+def argument(name: str, replace: Callable[[Any, Any], Any]) -> Change:
+    """The body gets `replace(provider, argument)` in the argument's place."""
 
-    return change
+    def edit(provider: Any, arguments: Arguments) -> None:
+        arguments[name] = replace(provider, arguments[name])
+
+    return with_arguments(edit)
+
+
+def without_a_session(work: Callable[[], Any], when: When = always) -> Change:
+    """Where there is no session, `work()` runs in the body's place."""
+    return around(
+        lambda honest, provider, _: work() if provider._current is None else honest(), when
+    )
 
 
 async def nothing(*_: Any) -> None:
@@ -150,7 +145,7 @@ async def failing(*_: Any) -> None:
     raise BrokerError.notFoundError()
 
 
-async def what_is_there(provider: Any, arguments: dict[str, Any]) -> Any:
+async def what_is_there(provider: Any, arguments: Arguments) -> Any:
     return await provider.getSecuredContainer(arguments["containerId"])
 
 
@@ -158,7 +153,7 @@ class Mutants(list[Mutant]):
     """A list that mutants are added to where they are written."""
 
     def add(self, row: str, says: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
-        """Decorates what installs the mutant."""
+        """Decorate what installs the mutant."""
 
         def add(install: Callable[[], None]) -> Callable[[], None]:
             self.append(Mutant(row, says, install))
@@ -166,39 +161,29 @@ class Mutants(list[Mutant]):
 
         return add
 
-    def body(self, row: str, says: str, name: str, change: Callable[[Body], Body]) -> None:
-        """Adds a mutant of an operation's body."""
+    def body(self, row: str, says: str, name: str, change: Change) -> None:
+        """Add a mutant of an operation's body."""
         self.append(Mutant(row, says, functools.partial(change_body, name, change)))
 
-
-def argument(name: str, replace: Callable[[Any, Any], Any]) -> Callable[[Body], Body]:
-    """The body gets `replace(provider, argument)` in the argument's place."""
-
-    def edit(provider: Any, arguments: dict[str, Any]) -> None:
-        arguments[name] = replace(provider, arguments[name])
-
-    return with_arguments(edit)
+    def bodies(self, *mutants: tuple[str, str, str, Change]) -> None:
+        for mutant in mutants:
+            self.body(*mutant)
 
 
-def without_a_session(work: Callable[[], Any]) -> Callable[[Body], Body]:
-    """Where there is no session, `work()` runs in the body's place."""
+def raising(error: BrokerError) -> Callable[[], Any]:
+    def work() -> Any:
+        raise error
 
-    def change(body: Body) -> Body:
-        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return work() if self._current is None else body(self, *args, **kwargs)
-
-        return changed
-
-    return change
+    return work
 
 
 # Other results than the body gave
 
 
-def is_of_form(operation: Operation) -> Callable[[dict[str, Any]], bool]:
+def is_of_form(operation: Operation) -> When:
     """Return whether a call of `logIn` is of the row's form; the forms of all else are one body's."""
     if operation.name != "logIn":
-        return lambda _: True
+        return always
     by_ring = bool(operation.form)
     return lambda arguments: (arguments["keyRing"] is not None) == by_ring
 

@@ -25,14 +25,35 @@ from typing import Any, Final
 import pytest
 from _pytest.runner import runtestprotocol
 
-from assurance.mutations.conformance import mutants
-from assurance.mutations.conformance.catalogue import CATALOGUE, EQUIVALENT, EVERYDAY
+from assurance.mutations.conformance import contents, mutants, seam, sessions
+from assurance.mutations.conformance.generic import generic, updates
 from assurance.mutations.conformance.mutants import Mutant
 from assurance.mutations.engine import NOTICED, ROOT, SURVIVED, Campaign, arguments, is_of
 from tests.conformance.interface import INTERFACE
 from tests.conformance.page import ROWS
 from tests.kit.waiting import PATIENCE
 
+CATALOGUE: Final = [
+    *(mutant for each in (*INTERFACE.operations, *INTERFACE.added) for mutant in generic(each)),
+    *updates(),
+    *contents.MUTANTS,
+    *sessions.MUTANTS,
+    *seam.MUTANTS,
+]
+# The ten of the long suite. Each survived the tests of its row once. The eleventh, a wrong
+# declared result, is in test_types.
+EVERYDAY: Final = {
+    ("updateContainerType", "ignores type"),
+    ("updateContainerHeader", "unshares the container"),
+    ("updateContainer", "ignores accessLevels"),
+    ("getContainerHeader", "returns nothing"),
+    ("getLatestActiveSigningKey", "returns the oldest key"),
+    ("T4", "has an owner's permissions by default"),
+    ("T4", "DefaultUserPermissions are an owner's"),
+    ("register", "ignores reminder"),
+    ("changeCredentials", "ignores reminder"),
+    ("logout", "leaves the token alive"),
+}
 _SECONDS: Final = 5 * PATIENCE
 """Of a mutant: each test that waits in vain takes `PATIENCE`."""
 _WARM_UP: Final = "assurance/mutations/conformance/shared_broker.py"
@@ -62,10 +83,8 @@ class Job:
 
 
 def is_right(job: Job, outcome: str) -> bool:
-    """Tests must notice a mutant, and pass without one or with one that changes nothing."""
-    if job.mutant is None or (job.mutant.row, job.mutant.says) in EQUIVALENT:
-        return outcome == SURVIVED
-    return outcome.startswith(NOTICED)
+    """Tests must notice a mutant, and pass without one."""
+    return outcome == SURVIVED if job.mutant is None else outcome.startswith(NOTICED)
 
 
 class Run:

@@ -11,6 +11,7 @@ from assurance.mutations.conformance.mutants import (
     argument,
     instead,
     nothing,
+    raising,
     without_a_session,
 )
 from assurance.mutations.conformance.sessions import BY_PASSPHRASE
@@ -223,13 +224,6 @@ def in_another_error(call: Any) -> Any:
 @add("E1", "a promise carries what is not a BrokerError")
 def _() -> None:
     Promise.result = in_another_error(Promise.result)  # type: ignore[method-assign]
-
-
-def raising(error: BrokerError) -> Callable[[], Any]:
-    def work() -> Any:
-        raise error
-
-    return work
 
 
 add("E1", "a call raises what is not a BrokerError")(every_call(in_another_error))

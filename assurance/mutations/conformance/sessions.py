@@ -1,13 +1,17 @@
 """Mutants of session, user, KeyFile and their states: rows S and K, and operations of parts 4.2 to 4.4."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
 from assurance.mutations.conformance.mutants import (
     Body,
+    Change,
     Mutants,
+    When,
     altered,
-    bound,
+    always,
+    around,
     change_body,
     failing,
     instead,
@@ -23,34 +27,23 @@ from scbroker.keys import PassphraseKeys
 from tests.conformance.interface import INTERFACE
 
 MUTANTS: Final = Mutants()
-add, body = MUTANTS.add, MUTANTS.body
+add, body, bodies = MUTANTS.add, MUTANTS.body, MUTANTS.bodies
 BY_PASSPHRASE, BY_RING = (
     is_of_form(next(each for each in INTERFACE.operations if str(each) == row))
     for row in ("logIn", "logIn with key ring")
 )
 
 
-def keeping_the_session(
-    when: Callable[[dict[str, Any]], bool] = lambda _: True,
-) -> Callable[[Body], Body]:
+def keeping_the_session(when: When = always) -> Change:
     """The body runs, and the provider has the session that it had before."""
 
-    def change(honest: Body) -> Body:
-        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-            work, before = honest(self, *args, **kwargs), self._current
-            if not when(bound(honest, (self, *args), kwargs).arguments):
-                return work
+    async def work(honest: Body, provider: Any, _: inspect.BoundArguments) -> Any:
+        before = provider._current
+        result = await honest()
+        provider._current = before
+        return result
 
-            async def both() -> Any:
-                result = await work
-                self._current = before
-                return result
-
-            return both()
-
-        return changed
-
-    return change
+    return around(work, when)
 
 
 for _row in ("register", "S1", "K2"):
@@ -59,14 +52,14 @@ for _row in ("logIn", "S3", "K2"):
     body(_row, "logIn does not authenticate", "logIn", keeping_the_session(BY_PASSPHRASE))
 for _row in ("logIn with key ring", "S5", "K2"):
     body(_row, "logIn with a KeyRing does not authenticate", "logIn", keeping_the_session(BY_RING))
-body("S1", "register returns another KeyFile", "register", with_result(altered))
-body("S3", "logIn returns another KeyFile", "logIn", with_result(altered, BY_PASSPHRASE))
-body("S5", "logIn with a KeyRing returns something", "logIn", with_result(lambda _: b"", BY_RING))
-body(
-    "S9",
-    "logIn needs the password",
-    "logIn",
-    instead(failing, lambda given: BY_PASSPHRASE(given) and given["password"] is None),
+_PASSWORD: Final = instead(
+    failing, lambda given: BY_PASSPHRASE(given) and given["password"] is None
+)
+bodies(
+    ("S1", "register returns another KeyFile", "register", with_result(altered)),
+    ("S3", "logIn returns another KeyFile", "logIn", with_result(altered, BY_PASSPHRASE)),
+    ("S5", "logIn with a KeyRing returns something", "logIn", with_result(lambda _: b"", BY_RING)),
+    ("S9", "logIn needs the password", "logIn", _PASSWORD),
 )
 
 
@@ -148,25 +141,10 @@ async def false(*_: Any) -> bool:
     return False
 
 
-body(
-    "createOrUpdateKeyFile",
-    "stores nothing, and returns the bytes",
-    "createOrUpdateKeyFile",
-    instead(returning_the_bytes),
-)
-body(
-    "changeCredentials",
-    "stores nothing, and returns bytes",
-    "changeCredentials",
-    instead(returning_the_header),
-)
-body("needToSyncAccount", "is always true", "needToSyncAccount", instead(true))
-body("needToSyncAccount", "is always false", "needToSyncAccount", instead(false))
-
 # Public keys
 
 
-def key_at(position: int) -> Callable[[Body], Body]:
+def key_at(position: int) -> Change:
     async def work(provider: Any, arguments: dict[str, Any]) -> Any:
         found = await provider.getPublicKeys(arguments["userId"], arguments["keyType"])
         return found[position]
@@ -174,16 +152,21 @@ def key_at(position: int) -> Callable[[Body], Body]:
     return instead(work)
 
 
-body("getLatestActiveSigningKey", "returns the oldest key", "getLatestActiveSigningKey", key_at(0))
-body(
-    "getLatestActiveSigningKey",
-    "returns a key that is not active",
-    "getLatestActiveSigningKey",
-    key_at(-1),
-)
-body(
-    "getPublicKeys",
-    "leaves retired keys out",
-    "getPublicKeys",
-    with_result(lambda found: [key for key in found if key.active]),
-)
+def active(found: Any) -> Any:
+    return [key for key in found if key.active]
+
+
+for _name, _says, _change in (
+    (
+        "createOrUpdateKeyFile",
+        "stores nothing, and returns the bytes",
+        instead(returning_the_bytes),
+    ),
+    ("changeCredentials", "stores nothing, and returns bytes", instead(returning_the_header)),
+    ("needToSyncAccount", "is always true", instead(true)),
+    ("needToSyncAccount", "is always false", instead(false)),
+    ("getLatestActiveSigningKey", "returns the oldest key", key_at(0)),
+    ("getLatestActiveSigningKey", "returns a key that is not active", key_at(-1)),
+    ("getPublicKeys", "leaves retired keys out", with_result(active)),
+):
+    body(_name, _says, _name, _change)
