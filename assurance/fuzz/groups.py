@@ -13,17 +13,25 @@ import msgspec
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.records import parsed
-from assurance.fuzz.served import HASHES, LINKS, SIGNATURES, row_of, salted
-from assurance.fuzz.stage import author_of, independent, mark_of, marked_signatures, public_key_of
+from assurance.fuzz.served import (
+    HASHES,
+    LINKS,
+    SIGNATURES,
+    departures,
+    mend,
+    row_of,
+    salted,
+    stored,
+)
+from assurance.fuzz.stage import independent, marked_signatures
 from assurance.fuzz.target import feed, kept
 from scbroker import errors
 from scbroker.client.core import group_records
 from scbroker.client.core.group_records import Basis
-from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import IntegrityError
 from scbroker.records import group, roster
 from scbroker.records.canonical import encode_object, encode_value
-from scbroker.records.container_record import LABEL, list_hash, type_hash
+from scbroker.records.container_record import type_hash
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import DEPARTURE_LABEL, MembershipProof, SaltedMember
 from scbroker.wire.codec import decode
@@ -35,7 +43,6 @@ from tests.vectors.cast import DAY, START
 from tests.vectors.files import vectors
 from tests.vectors.groups import Step, Team
 from tests.vectors.keys_of_people import chains
-from tests.vectors.story import signed_form
 
 NOW: Final = START + 40 * DAY
 # The number of records, the version of the device's mark, and whether Carol has left.
@@ -137,43 +144,27 @@ def _row(value: Any, size: int) -> list[Any] | None:
     return value if isinstance(value, list) and len(value) == size else None
 
 
-def _stored(row: Any) -> bytes:
-    return row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
-
-
 def _members(document: v.Document) -> list[SaltedMember]:
     return [SaltedMember(*item) for item in salted(document["leaves"])]
 
 
-def _mend(document: v.Document, fixups: int) -> tuple[list[dict[str, Any]], list[Signed]]:
-    """Return the GroupRecords with what the fixups make right again, and their signatures."""
-    leaves = _members(document)
-    introduced = [n for n, row in enumerate(v.list_of(document["rosters"])) if _row(row, 8)]
+def _mend(document: v.Document, fixups: int) -> list[Signed]:
+    """Return the records, with what the fixups make right again in them and in the newest roster."""
+    leaves, listed = _members(document), v.list_of(document["rosters"])
+    introduced = [row for row in listed if _row(row, 8)]
     if fixups & HASHES and introduced and leaves:
-        row = document["rosters"][introduced[-1]]
-        row[5], row[6] = roster.members_root(leaves), len(leaves)
-    found, signed = [], list[Signed]()
-    link: Any = None
-    for number, item in enumerate(v.list_of(document["records"])):
-        row, signature = item if len(v.list_of(item)) == 2 else (item, b"")
-        parts = [_part(document, name, number) for name in ("lists", "types", "rosters")]
-        whole = _row(row, 13)
-        governing = None if whole is None else _row(whole[8], 6)
-        if fixups & HASHES and whole is not None and governing is not None:
-            _rehash(whole, governing, parts)
-        if fixups & LINKS and whole is not None and number:
-            whole[2], whole[3], whole[7] = number + 1, _hash_of(signed[-1].body), link
-        body = _stored(row)
-        if whole is not None and governing is not None:
-            link = [whole[2], _hash_of(body)]
-        author = None if whole is None else author_of(whole[4])
-        if fixups & SIGNATURES and whole is not None and author is not None:
-            signature = mark_of(public_key_of(author, whole[5]), LABEL, signed_form(body))
-        signed.append(Signed(body, signature if isinstance(signature, bytes) else b""))
-        found.append(
-            {"record": number, **dict(zip(("list", "type", "roster"), parts, strict=True))}
-        )
-    return found, signed
+        introduced[-1][5:7] = roster.members_root(leaves), len(leaves)
+    for number, item in enumerate(v.list_of(document["records"]) if fixups & HASHES else ()):
+        shown, made = _row(_part(document, "types", number), 2), _part(document, "rosters", number)
+        match item:
+            case [[container, _, _, _, _, _, _, _, [_, _, _, _, _, _] as governing, *_], _] if (
+                shown is not None and made is not None
+            ):
+                shown[1] = roster.group_type(stored(made))
+                if isinstance(shown[0], bytes) and isinstance(container, bytes):
+                    governing[4] = type_hash(container, shown[0], shown[1])
+    lists = [entries for entries in v.list_of(document["lists"]) if entries is not None]
+    return mend({**document, "lists": lists}, fixups)
 
 
 def _part(document: v.Document, name: str, number: int) -> Any:
@@ -181,55 +172,28 @@ def _part(document: v.Document, name: str, number: int) -> Any:
     return items[number] if number < len(items) else None
 
 
-def _rehash(whole: list[Any], governing: list[Any], parts: list[Any]) -> None:
-    """Make the hashes of a record's list and type those of what is served with it."""
-    listed, text, stored = parts
-    container = whole[0] if isinstance(whole[0], bytes) else b""
-    if listed is not None and isinstance(governing[0], int):
-        hashes = b"".join(item.hash for item in salted(listed))
-        governing[2] = list_hash(container, governing[0] % 2**64, hashes)
-    shown = _row(text, 2)
-    if shown is not None and stored is not None:
-        shown[1] = roster.group_type(_stored(stored))
-        if isinstance(shown[0], bytes):
-            governing[4] = type_hash(container, shown[0], shown[1])
-
-
-def _hash_of(body: bytes) -> bytes:
-    return labelled_hash(LABEL, signed_form(body))
-
-
-def _departures(document: v.Document, fixups: int) -> list[Signed]:
-    found = []
-    for item in v.list_of(document["departures"]):
-        row, signature = item if len(v.list_of(item)) == 2 else (item, b"")
-        body, whole = _stored(row), _row(row, 5)
-        leaver = None if whole is None else author_of(whole[2])
-        if fixups & SIGNATURES and whole is not None and leaver is not None:
-            signature = mark_of(public_key_of(leaver, whole[3]), DEPARTURE_LABEL, body)
-        found.append(Signed(body, signature if isinstance(signature, bytes) else b""))
-    return found
-
-
 def _message(document: v.Document, fixups: int, *, signed: bool) -> bytes:
     """Return the GroupView; without signatures for a reader who takes them to hold."""
-    items, records = _mend(document, fixups)
+    records = _mend(document, fixups)
+    left = departures(document["departures"], fixups, DEPARTURE_LABEL, 5)
 
     def shown(one: Signed) -> dict[str, Any]:
         return {"body": one.body, "signature": one.signature if signed else None}
 
+    def served(number: int, record: Signed) -> dict[str, Any]:
+        parts = [_part(document, name, number) for name in ("lists", "types", "rosters")]
+        introduced = None if parts[2] is None else stored(parts[2])
+        return {"record": shown(record), "accessList": _list(parts[0]), "type": _type(parts[1]),
+                "roster": introduced}  # fmt: skip
+
     return write({
-        "records": [
-            {"record": shown(records[n]), "accessList": _list(item["list"]), "type": _type(item["type"]),
-             "roster": None if item["roster"] is None else _stored(item["roster"])}
-            for n, item in enumerate(items)
-        ],
+        "records": [served(number, record) for number, record in enumerate(records)],
         "last": v.tree(document["last"]),
         "keyChains": [],
         "membership": {
             "leaves": [{"salt": leaf.salt, "member": leaf.member} for leaf in _members(document)],
             "wrap": None, "info": b"", "owed": [], "accepted": True,
-            "departures": [shown(one) for one in _departures(document, fixups)],
+            "departures": [shown(one) for one in left],
         },
     })  # fmt: skip
 
@@ -267,8 +231,8 @@ def _group(data: bytes) -> None:
     assert view.membership is not None
     members = group_records.judge_members(chain, view.membership.leaves)
     group.check_keys(members, keys)
-    departures = view.membership.departures
-    left = group_records.judge_departures(departures, chain, members, keys, now)
+    served = view.membership.departures
+    left = group_records.judge_departures(served, chain, members, keys, now)
     # The second implementation makes the checks again, and finds the same.
     judge = Judge(now, other_chains())
     again = independent(group_views.read, judge, _message(document, found.fixups, signed=False))

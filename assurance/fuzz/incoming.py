@@ -8,7 +8,7 @@ import msgspec
 
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
-from assurance.fuzz.served import HASHES, row_of, salted
+from assurance.fuzz.served import HASHES, row_of, salted, stored
 from assurance.fuzz.stage import PEOPLE, stage
 from assurance.fuzz.target import feed, kept
 from scbroker import errors
@@ -61,7 +61,9 @@ def _incoming(data: bytes) -> None:
     limits = document["members"], document["largest"]
     members, largest = (max(1, n) if isinstance(n, int) else 1024 for n in limits)
     settings = Settings(max_members=min(members, 1024), max_content=largest)
-    _check_incoming(parse_incoming(settings, call, request), _body(document), call, settings)
+    _check_incoming(
+        parse_incoming(settings, call, request), stored(document["row"]), call, settings
+    )
 
 
 def _entries(document: v.Document) -> list[list[Any]]:
@@ -76,28 +78,14 @@ def _hash_again(document: v.Document) -> None:
             item[1][4] = wrap_hash(item[2])
     hashes = b"".join(entry.hash for entry in salted([item[:2] for item in items]))
     match document["row"]:
-        case [
-            bytes() as ident,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            _,
-            [int() as version, _, _, _, _, _] as governing,
-            *_,
-        ]:
+        case [bytes() as ident, *_, [int() as version, _, _, _, _, _] as governing, _, _, _, _]:
             governing[2] = list_hash(ident, version % 2**64, hashes)
 
 
-def _body(document: v.Document) -> bytes:
-    row = document["row"]
-    return row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
-
-
 def _message(document: v.Document) -> dict[str, Any]:
-    message: dict[str, Any] = {"record": {"body": _body(document), "signature": bytes(3373)}}
+    message: dict[str, Any] = {
+        "record": {"body": stored(document["row"]), "signature": bytes(3373)}
+    }
     entries, text = document["entries"], document["type"]
     if isinstance(entries, list):
         message["accessList"] = [

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
-import msgspec
-
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical, write
+from assurance.fuzz.served import row_of, stored
 from assurance.fuzz.stage import (
     cheap_argon2id,
     independent,
@@ -61,10 +60,6 @@ def _row_of(ring: KeyRing) -> list[Any]:
     return [ring.rawFingerprint, ring.generation, *seeds]
 
 
-def _stored(ring: KeyRing) -> bytes:
-    return b"\x01" + write(_row_of(ring))
-
-
 def _key_file(data: bytes) -> None:
     user_id = cast()["alice"].chain().userId
     check_key_file(data, user_id)
@@ -100,7 +95,7 @@ def _kept_sessions() -> list[bytes]:
 
 def _key_ring(data: bytes) -> None:
     ring = keys._parse_ring(data)
-    kept(_stored(ring) == data, "it encodes to other bytes")
+    kept(stored(_row_of(ring)) == data, "it encodes to other bytes")
     kept(independent(key_files.parse_key_ring, data).stored() == data, "another KeyRing")
 
 
@@ -120,7 +115,7 @@ def _key_file_inside(data: bytes) -> None:
     padded, ring, salt, secret = (document[name] for name in ("padded", "ring", "salt", "secret"))
     if not (isinstance(salt, bytes) and len(salt) == HASH_SIZE and isinstance(secret, bytes)):
         return
-    plaintext = ring if isinstance(ring, bytes) else b"\x01" + write(v.tree(ring))
+    plaintext = stored(ring)
     key = keys._password_key(secret, salt, fingerprint)
     part = seal(key, label("keyfile-password") + fingerprint + salt, plaintext)
     context = keys._passphrase_context(fingerprint, salt, part)
@@ -128,7 +123,7 @@ def _key_file_inside(data: bytes) -> None:
     file = keys.MAGIC + b"\x01" + write([fingerprint, salt, first, part])
     feed(file)
     opened = open_key_file(file, cast()["alice"].chain().userId, passphrase_keys(), None)
-    kept(_stored(opened) == plaintext, "another KeyRing came out")
+    kept(stored(_row_of(opened)) == plaintext, "another KeyRing came out")
     kept(pad_secret(secret) == padded, "accepted padding of another form")
     canonical(plaintext[1:])
 
@@ -139,7 +134,7 @@ def _key_file_inside(data: bytes) -> None:
 @cache
 def _chain(base: int) -> v.Document:
     person = cast()[("erin", "alice")[base % 2]]
-    rows = [[msgspec.msgpack.decode(item.body[1:]), item.signature] for item in person.records]
+    rows = [[row_of(item.body), item.signature] for item in person.records]
     return {
         "records": rows,
         "now": START + 30 * DAY,
@@ -186,7 +181,7 @@ def _signed(items: Any, name: str, fixups: int) -> list[Signed]:
                 continue
         if fixups & 1 and isinstance(row, list) and len(row) == 8:
             row = [cast()[name].fingerprint, sequence, *row[2:7], previous]
-        body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
+        body = stored(row)
         if fixups & 2:
             signature = mark_of(public_key_of(cast()[name], 0), LABEL, body)
         previous = labelled_hash(LABEL, body)
@@ -239,7 +234,7 @@ def _cheap() -> Iterator[None]:
 
 
 def _stored_rings() -> list[bytes]:
-    return [_stored(ring) for ring in _rings()]
+    return [stored(_row_of(ring)) for ring in _rings()]
 
 
 _SEALED: Final = (errors.IntegrityError, errors.DecryptionError)

@@ -153,7 +153,7 @@ def mend(document: v.Document, fixups: int) -> list[Signed]:
                 governing[2] = list_hash(row[0], governing[0] % 2**64, hashes)
         if fixups & LINKS and isinstance(row, list) and len(row) == 13 and number:
             row[2], row[3], row[7] = number + 1, _hash_of(signed[-1].body), link
-        body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
+        body = stored(row)
         if governing is not None and isinstance(row, list):
             link = [row[2], _hash_of(body)]
         author = author_of(row[4]) if isinstance(row, list) and len(row) == 13 else None
@@ -163,12 +163,16 @@ def mend(document: v.Document, fixups: int) -> list[Signed]:
     return signed
 
 
+def stored(row: Any) -> bytes:
+    """Return the bytes of an object."""
+    return row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
+
+
 def left(document: v.Document, fixups: int) -> list[list[Signed]]:
     """Return the departures from each list as bytes, with what the fixups make right again.
 
     The records of the document were mended.
     """
-    found = []
     made = list[Any]()
     for item in v.list_of(document["records"]):
         match item:
@@ -176,19 +180,25 @@ def left(document: v.Document, fixups: int) -> list[list[Signed]]:
                 changed == version and len(governing) == 6
             ):
                 made.append(governing)
-    for number, items in enumerate(v.list_of(document["departures"])):
-        signed = []
+    lists = v.list_of(document["departures"])
+    for items, governing in zip(lists, made, strict=False):
         for item in v.list_of(items):
-            row, signature = item if len(v.list_of(item)) == 2 else (item, b"")
-            is_whole = isinstance(row, list) and len(row) == 6
-            if is_whole and fixups & HASHES and number < len(made):
-                row[1], row[2] = made[number][0], made[number][2]
-            body = row if isinstance(row, bytes) else b"\x01" + write(v.tree(row))
-            leaver = author_of(row[3]) if is_whole else None
-            if fixups & SIGNATURES and leaver is not None:
-                signature = mark_of(public_key_of(leaver, row[4]), DEPARTURE, body)
-            signed.append(Signed(body, signature if isinstance(signature, bytes) else b""))
-        found.append(signed)
+            match item:
+                case [[_, _, _, _, _, _] as row, _] if fixups & HASHES:
+                    row[1], row[2] = governing[0], governing[2]
+    return [departures(items, fixups, DEPARTURE, 6) for items in lists]
+
+
+def departures(items: Any, fixups: int, label: str, size: int) -> list[Signed]:
+    """Return departures from a list or from a group, of so many fields: key index and time are the last."""
+    found = []
+    for item in v.list_of(items):
+        row, signature = item if len(v.list_of(item)) == 2 else (item, b"")
+        body = stored(row)
+        leaver = author_of(row[size - 3]) if len(v.list_of(row)) == size else None
+        if fixups & SIGNATURES and leaver is not None:
+            signature = mark_of(public_key_of(leaver, row[size - 2]), label, body)
+        found.append(Signed(body, signature if isinstance(signature, bytes) else b""))
     return found
 
 
