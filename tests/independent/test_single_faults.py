@@ -18,7 +18,7 @@ import pytest
 
 from tests.independent.encodings import TAKEN_OUT, RefusedError, UndecodableError
 from tests.independent.readers import READERS
-from tests.independent.vectors import FOLDER, Vector, load
+from tests.independent.vectors import Vector, load
 
 ACCEPTED = "accepted"
 NOTHING_LEFT = "nothing is left to accept"
@@ -82,17 +82,6 @@ def test_each_invalid_vector_is_accepted_without_its_rule_or_cannot_be_read_with
 def test_each_check_is_the_rule_of_a_vector() -> None:
     rules = {vector["rule"] for file in READERS for vector in invalid(file)}
     assert _checks() - rules == NO_VECTOR.keys()
-
-
-def test_the_page_says_how_many_vectors_there_are() -> None:
-    every = [vector for file in READERS for vector in invalid(file)]
-    beside = [vector for vector in every if "beside" in vector and vector["id"] not in TWICE]
-    alone = len(every) - len(beside) - len(TWICE)
-    text = " ".join((FOLDER / "README.md").read_text("utf-8").split())
-    assert f"{len(every)} invalid vectors" in text
-    assert f"{alone} are accepted" in text
-    assert f"{len(beside)} differ from a valid" in text
-    assert f"other {len(TWICE)} " in text
 
 
 def _checks() -> set[str]:

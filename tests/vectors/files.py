@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from scbroker.records.canonical import VERSION
+from scbroker.records.key_record import Signed
 
 FOLDER = Path(__file__).parent
 MINUTE = 60_000_000
@@ -107,6 +108,14 @@ def vectors(name: str, result: str | None = None) -> list[Vector]:
 
 def raw(item: Mapping[str, Any], name: str) -> bytes:
     return bytes.fromhex(item[name])
+
+
+def raws(item: Mapping[str, Any], *names: str) -> list[bytes]:
+    return [raw(item, name) for name in names]
+
+
+def signed_of(item: Mapping[str, Any]) -> Signed:
+    return Signed(raw(item, "body"), signature_of(item))
 
 
 def signature_of(item: Mapping[str, Any]) -> bytes:

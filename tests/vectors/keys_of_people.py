@@ -2,20 +2,16 @@
 
 from functools import cache
 
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import KeyChain
 from tests.vectors.cast import DAY, START
-from tests.vectors.files import load, signature_of
+from tests.vectors.files import load, signed_of
 
 
 @cache
 def chains() -> dict[str, KeyChain]:
     return {
         item["id"]: KeyChain.verify(
-            [
-                Signed(bytes.fromhex(record["body"]), signature_of(record))
-                for record in item["keyRecords"]
-            ],
-            START + 1000 * DAY,
+            [signed_of(record) for record in item["keyRecords"]], START + 1000 * DAY
         )
         for item in load("people")["vectors"]
     }

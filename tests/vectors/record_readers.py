@@ -35,13 +35,12 @@ from scbroker.records.judge import (
     verify_author,
     verify_departure,
 )
-from scbroker.records.key_record import Signed
 from scbroker.records.roster import Member, MembershipProof, Roster, SaltedMember
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, ListView, SignedRecord, TypeText
 from scbroker.wire.groups import GroupRecord
 from tests.vectors.cast import DAY, START, decryption_key
-from tests.vectors.files import Vector, load, raw, signature_of
+from tests.vectors.files import Vector, load, raw, raws, signature_of, signed_of
 from tests.vectors.keys_of_people import authors, chains
 
 Pool = Mapping[str, dict[str, Any]]
@@ -57,7 +56,7 @@ def _pool(file: str) -> Pool:
 
 
 def salted_of(stored: Mapping[str, Any]) -> list[SaltedEntry]:
-    return [SaltedEntry(raw(item, "salt"), raw(item, "entry")) for item in stored["accessList"]]
+    return [SaltedEntry(*raws(item, "salt", "entry")) for item in stored["accessList"]]
 
 
 def list_of(stored: Mapping[str, Any], disclosed: Sequence[int] | None = None) -> AccessList | None:
@@ -164,7 +163,7 @@ def departure(vector: Vector) -> None:
         else:
             in_force = judge_next(known_of(stored), in_force, access, None, vector["now"])
     assert in_force is not None
-    signed = Signed(raw(vector, "body"), signature_of(vector))
+    signed = signed_of(vector)
     said = parse_departure(signed.body)
     verify_departure(signed, in_force, authors()[said.fingerprint], vector["now"])
     assert encode_object(said) == signed.body
@@ -181,7 +180,7 @@ def batch(vector: Vector) -> None:
 
 
 def leaf_of(shown: Mapping[str, Any]) -> SaltedMember:
-    return SaltedMember(raw(shown, "salt"), raw(shown, "member"))
+    return SaltedMember(*raws(shown, "salt", "member"))
 
 
 def proof_of(shown: Mapping[str, Any]) -> MembershipProof:
@@ -210,7 +209,7 @@ def membership_proof(vector: Vector) -> None:
 def group_name(vector: Vector) -> None:
     kind = vector["kind"]
     if kind == "name":
-        name = group_name_of(raw(vector, "creator"), raw(vector, "nonce"))
+        name = group_name_of(*raws(vector, "creator", "nonce"))
         assert (name.hex(), str(uuid8(name))) == (vector["name"], vector["groupId"])
         assert show_fingerprint(name) == vector["shown"]
         return
@@ -248,25 +247,26 @@ def _record_of(stored: dict[str, Any]) -> GroupRecord:
 
 
 def group_secret(vector: Vector) -> None:
-    name, epoch, commitment = raw(vector, "groupName"), vector["epoch"], raw(vector, "commitment")
-    signed = EpochKey(commitment, sha256(raw(vector, "publicKey")))
-    key = group_records.checked_key(name, epoch, raw(vector, "secret"), signed)
-    assert key.public == raw(vector, "publicKey")
+    name, commitment, secret, public = raws(
+        vector, "groupName", "commitment", "secret", "publicKey"
+    )
+    signed = EpochKey(commitment, sha256(public))
+    key = group_records.checked_key(name, vector["epoch"], secret, signed)
+    assert key.public == public
     first, second, third = vector["seeds"]
     assert [bytes(seed).hex() for seed in key.seeds] == [first + second, third]
 
 
 def group_wrap(vector: Vector) -> None:
-    name, commitment = raw(vector, "groupName"), raw(vector, "commitment")
-    member, index = raw(vector, "fingerprint"), vector["keyIndex"]
-    info = roster.wrap_info(name, vector["epoch"], commitment, member, index)
+    name, commitment, member = raws(vector, "groupName", "commitment", "fingerprint")
+    info = roster.wrap_info(name, vector["epoch"], commitment, member, vector["keyIndex"])
     private = decryption_key(vector["private"], vector["privateIndex"])
     assert private.unwrap(raw(vector, "wrap"), info) == raw(vector, "secret")
 
 
 def group_info(vector: Vector) -> None:
-    name, epoch, secret = raw(vector, "groupName"), vector["epoch"], raw(vector, "secret")
-    found = group_records.open_info(name, epoch, raw(vector, "info"), secret, raw(vector, "sealed"))
+    name, digest, secret, sealed = raws(vector, "groupName", "info", "secret", "sealed")
+    found = group_records.open_info(name, vector["epoch"], digest, secret, sealed)
     pairs = zip(found.secrets, vector["commitments"], strict=True)
     for earlier, (older, commitment) in enumerate(pairs):
         signed = EpochKey(bytes.fromhex(commitment), b"")

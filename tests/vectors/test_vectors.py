@@ -20,7 +20,7 @@ from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import unseal
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash, sha256
 from scbroker.errors import BrokerError, ChallengeError
-from scbroker.keys import KeyRing, PassphraseKeys, open_key_file
+from scbroker.keys import PassphraseKeys, open_key_file
 from scbroker.records.canonical import (
     UserId,
     container_id_of,
@@ -86,8 +86,8 @@ from scbroker.wire.users import (
 )
 from tests.kit.cases import in_one_case
 from tests.vectors import record_readers as records
-from tests.vectors.cast import decryption_key, signing_key
-from tests.vectors.files import FOLDER, Vector, load, raw, signature_of, vectors
+from tests.vectors.cast import Person, decryption_key, signing_key
+from tests.vectors.files import FOLDER, Vector, load, raw, raws, signature_of, signed_of, vectors
 from tests.vectors.keys_of_people import chains
 from tests.vectors.record_readers import list_of
 
@@ -115,43 +115,41 @@ def _contact_card(vector: Vector) -> None:
 
 
 def _ids(vector: Vector) -> None:
-    kind = vector["kind"]
-    if kind == "hash":
-        assert labelled_hash(vector["name"], raw(vector, "message")) == raw(vector, "hash")
-    elif kind == "uuid8":
-        assert str(uuid8(raw(vector, "hash"))) == vector["uuid"]
-    elif kind == "user":
-        fingerprint = fingerprint_of(raw(vector, "signingKey"))
-        assert fingerprint == raw(vector, "fingerprint")
-        assert str(user_id_of(fingerprint)) == vector["userId"]
-        assert show_fingerprint(fingerprint) == vector["shown"]
-    elif kind == "container":
-        found = container_id_of(raw(vector, "creator"), raw(vector, "nonce"))
-        assert str(found) == vector["containerId"]
-    elif kind == "uuid text":
-        assert str(parse_uuid(vector["text"])) == vector["text"]
-    elif kind == "signing key":
-        VerifyingKey(raw(vector, "ed25519") + signing_key(vector["mlDsaOf"]).public[32:])
-    else:
-        assert kind == "encryption key"
-        own = decryption_key(vector["mlKemOf"]).public[:1184] if "mlKemOf" in vector else b""
-        check_encryption_key((own or raw(vector, "mlKem")) + raw(vector, "x25519"))
+    match vector["kind"]:
+        case "hash":
+            message, expected = raws(vector, "message", "hash")
+            assert labelled_hash(vector["name"], message) == expected
+        case "uuid8":
+            assert str(uuid8(raw(vector, "hash"))) == vector["uuid"]
+        case "user":
+            found = fingerprint_of(raw(vector, "signingKey"))
+            assert (found.hex(), str(user_id_of(found))) == (
+                vector["fingerprint"],
+                vector["userId"],
+            )
+            assert show_fingerprint(found) == vector["shown"]
+        case "container":
+            found_id = container_id_of(*raws(vector, "creator", "nonce"))
+            assert str(found_id) == vector["containerId"]
+        case "uuid text":
+            assert str(parse_uuid(vector["text"])) == vector["text"]
+        case "signing key":
+            VerifyingKey(raw(vector, "ed25519") + signing_key(vector["mlDsaOf"]).public[32:])
+        case kind:
+            assert kind == "encryption key"
+            ml_kem = raw(vector, "mlKem") if "mlKem" in vector else b""
+            own = decryption_key(vector["mlKemOf"]).public[:1184] if "mlKemOf" in vector else ml_kem
+            check_encryption_key(own + raw(vector, "x25519"))
 
 
 def _key_records(vector: Vector) -> None:
-    with mock.patch.object(directory, "now", return_value=vector["now"]):
-        _key_chain(vector)
-
-
-def _key_chain(vector: Vector) -> None:
     pool = load("key_records")["given"]["records"]
-    records = [
-        Signed(raw(pool[name], "body"), signature_of(pool[name])) for name in vector["records"]
-    ]
+    records = [signed_of(pool[name]) for name in vector["records"]]
     chain = KeyChain.verify(records, vector["now"])
     assert chain.sequence == len(records) - 1
-    if "userId" in vector:
-        directory._verified_chain(uuid.UUID(vector["userId"]), None, records)
+    with mock.patch.object(directory, "now", return_value=vector["now"]):
+        if "userId" in vector:
+            directory._verified_chain(uuid.UUID(vector["userId"]), None, records)
     mark = None
     if "pin" in vector:
         mark = directory._KeysMark(raw(vector, "pin"), chain.sequence, chain.hashes[-1])
@@ -174,78 +172,63 @@ def _key_files(vector: Vector) -> None:
         _PASSPHRASES[secret] = PassphraseKeys.derive(secret[0], user_id)
     keys, file = _PASSPHRASES[secret], raw(vector, "keyFile")
     ring = open_key_file(file, user_id, keys, vector["password"])
-    assert (keys.auth, keys.wrap) == (raw(vector, "auth"), raw(vector, "wrap"))
-    assert ring.generation == vector["generation"]
-    assert ring.userId == user_id
-    _, _, signing, encryption = msgspec.msgpack.decode(raw(vector, "keyRing")[1:])
-    assert [list(key.seeds) for key in ring.signing] == signing
-    assert [list(key.seeds) for key in ring.encryption] == encryption
+    assert [keys.auth, keys.wrap] == raws(vector, "auth", "wrap")
+    assert (ring.generation, ring.userId) == (vector["generation"], user_id)
+    _, _, *seeds = msgspec.msgpack.decode(raw(vector, "keyRing")[1:])
+    kinds = (ring.signing, ring.encryption)
+    assert [[list(key.seeds) for key in keys] for keys in kinds] == seeds
 
 
 def _access_lists(vector: Vector) -> None:
     given: dict[str, Any] = load("access_lists")["given"]
+    hashes = raw(vector, "repeated" if "repeated" in vector else "entryHashes")
+    hashes *= vector.get("count", 1)
     if "entries" in vector:
-        salted = [SaltedEntry(raw(e, "salt"), raw(e, "entry")) for e in vector["entries"]]
-        found = AccessList.whole(salted)
+        found = AccessList.whole(
+            [SaltedEntry(*raws(e, "salt", "entry")) for e in vector["entries"]]
+        )
         assert found.complete
     else:
         shown = [
-            (e["position"], SaltedEntry(raw(e, "salt"), raw(e, "entry")))
-            for e in vector["disclosed"]
+            (e["position"], SaltedEntry(*raws(e, "salt", "entry"))) for e in vector["disclosed"]
         ]
-        found = AccessList.disclosed(_entry_hashes(vector), shown)
-        assert found.complete == vector["complete"]
-        assert len(found.entries) == len(shown)
-    assert found.entryHashes == _entry_hashes(vector)
+        found = AccessList.disclosed(hashes, shown)
+        assert (found.complete, len(found.entries)) == (vector["complete"], len(shown))
+    assert found.entryHashes == hashes
     digest = list_hash(raw(given, "containerId"), given["accessVersion"], found.entryHashes)
     assert digest == raw(vector, "hash")
 
 
-def _entry_hashes(vector: Vector) -> bytes:
-    if "repeated" in vector:
-        return raw(vector, "repeated") * int(vector["count"])
-    return raw(vector, "entryHashes")
-
-
 def _wraps(vector: Vector) -> None:
-    box = raw(vector, "containerId")
-    governing = Governing(vector["accessVersion"], raw(vector, "accessAuthor"), b"", b"", b"")
-    info = wrap_info(box, governing, raw(vector, "recipient"), vector["keyIndex"])
-    private = decryption_key(vector["private"], vector["privateIndex"])
-    key = private.unwrap(raw(vector, "wrap"), info)
+    box, author, recipient, wrap = raws(vector, "containerId", "accessAuthor", "recipient", "wrap")
+    governing = Governing(vector["accessVersion"], author, b"", b"", b"")
+    info = wrap_info(box, governing, recipient, vector["keyIndex"])
+    key = decryption_key(vector["private"], vector["privateIndex"]).unwrap(wrap, info)
     assert key == raw(vector, "key")
     assert (key_commitment(box, key) == raw(vector, "keyCommitment")) == vector["commits"]
 
 
 def _segments(vector: Vector) -> None:
-    kind = vector["kind"]
+    kind, padded = vector["kind"], vector.get("paddedLength", 0)
+    if kind == "list":
+        assert segments_hash(padded, raw(vector, "hashes")) == raw(vector, "segments")
+        return
+    if kind == "size":
+        count = segment_count(padded)
+        last = sealed_size(padded - (count - 1) * SEGMENT)
+        assert (count, last) == (vector["count"], vector["lastSealed"])
+        return
+    box, part_id, author = raws(vector, "containerId", "partId", "author")
+    role = Role(vector["role"])
     if kind == "segment":
-        context = segment_context(
-            raw(vector, "containerId"), raw(vector, "partId"), Role(vector["role"]),
-            raw(vector, "author"), vector["index"], vector["last"],
-        )  # fmt: skip
+        context = segment_context(box, part_id, role, author, vector["index"], vector["last"])
         plaintext = unseal(raw(vector, "partKey"), context, raw(vector, "sealed"))
         assert plaintext.hex() == vector.get("plaintext")
-    elif kind == "list":
-        found = segments_hash(vector["paddedLength"], raw(vector, "hashes"))
-        assert found == raw(vector, "segments")
-    elif kind == "size":
-        padded, count = vector["paddedLength"], vector["count"]
-        assert segment_count(padded) == count
-        assert sealed_size(padded - (count - 1) * SEGMENT) == vector["lastSealed"]
-    else:
-        _part(vector)
-
-
-def _part(vector: Vector) -> None:
+        return
     segments = raw(vector, "segments") if "segments" in vector else b""
-    part = Part(
-        raw(vector, "partId"), raw(vector, "author"), vector["paddedLength"], segments,
-        raw(vector, "sealedKey"),
-    )  # fmt: skip
-    role, box = Role(vector["role"]), raw(vector, "containerId")
+    part = Part(part_id, author, padded, segments, raw(vector, "sealedKey"))
     opened = OpenPart.open(box, role, part, raw(vector, "containerKey"))
-    if vector["kind"] == "sealed key":
+    if kind == "sealed key":
         assert (opened.key, opened.length) == (raw(vector, "partKey"), vector["length"])
         return
     hashes = raw(vector, "hashes")
@@ -288,15 +271,13 @@ def _sessions(vector: Vector) -> None:
     check_fresh(broker, statement, vector["now"])
     chain = chains()[vector["user"]]
     if vector.get("closed"):
-        closing = given["closingRecord"]
-        chain = chain.extend([Signed(raw(closing, "body"), signature_of(closing))], vector["now"])
-    signed = Signed(sent.statement, sent.signature)
+        chain = chain.extend([signed_of(given["closingRecord"])], vector["now"])
     with refusing(REFUSED, ChallengeError):
         signer = _signer(chain)
-    check_signed(signer, statement, "session", signed)
-    fields = {name: getattr(statement, name) for name in statement.__struct_fields__}
-    expected = {**vector, **{name: raw(vector, name) for name in ("fingerprint", "nonce")}}
-    assert fields == {name: expected[name] for name in fields}
+    check_signed(signer, statement, "session", Signed(sent.statement, sent.signature))
+    found = [statement.origin, statement.keyIndex, statement.fingerprint, statement.nonce]
+    expected = [vector["origin"], vector["keyIndex"], *raws(vector, "fingerprint", "nonce")]
+    assert found == expected
 
 
 def _broker(origin: str, keys: object) -> Any:
@@ -326,28 +307,24 @@ def _computed(broker: Any, vector: Vector) -> None:
 
 
 def _key_rings(vector: Vector) -> None:
-    records = [Signed(raw(one, "body"), signature_of(one)) for one in vector["keyRecords"]]
-    name = vector["ring"]
-    ring = KeyRing(
-        1,
-        tuple(signing_key(name, n) for n in range(vector["signing"])),
-        tuple(decryption_key(name, n) for n in range(vector["encryption"])),
-    )
+    records = [signed_of(one) for one in vector["keyRecords"]]
+    person = Person(vector["ring"])
+    ring = person.ring(1, vector["signing"], vector["encryption"])
     ring.check_chain(KeyChain.verify(records, vector["now"]))
 
 
 def _links(vector: Vector) -> None:
-    if vector["kind"] == "url":
-        found = LinkUrl.parse(vector["url"])
-        assert (found.serverUrl, found.secret) == (vector["serverUrl"], raw(vector, "secret"))
-        assert found.fingerprint == raw(vector, "fingerprint")
-        assert [str(found.apiKey), str(found.userId)] == [vector["apiKey"], vector["userId"]]
-        assert found.hasPassword == vector["hasPassword"]
-        assert found.text == vector["url"]
+    if vector["kind"] == "passphrase":
+        secret, fingerprint = raws(vector, "secret", "fingerprint")
+        link = LinkUrl("https://broker.example", uuid.UUID(int=0), fingerprint, secret, False)
+        assert link.passphrase(vector["password"]) == vector["passphrase"]
         return
-    secret, fingerprint = raw(vector, "secret"), raw(vector, "fingerprint")
-    link = LinkUrl("https://broker.example", uuid.UUID(int=0), fingerprint, secret, False)
-    assert link.passphrase(vector["password"]) == vector["passphrase"]
+    found = LinkUrl.parse(vector["url"])
+    secret, fingerprint = raws(vector, "secret", "fingerprint")
+    assert (found.serverUrl, found.secret) == (vector["serverUrl"], secret)
+    assert found.fingerprint == fingerprint
+    assert [str(found.apiKey), str(found.userId)] == [vector["apiKey"], vector["userId"]]
+    assert (found.hasPassword, found.text) == (vector["hasPassword"], vector["url"])
 
 
 def _events(vector: Vector) -> None:
@@ -386,9 +363,8 @@ def _orders(vector: Vector) -> None:
     check_purpose(order, vector["action"], digest)
     check_signed(_signer(chain), order, ORDER_LABEL, signed)
     assert (order.origin, order.keyIndex) == (vector["origin"], vector["keyIndex"])
-    assert order.fingerprint == raw(vector, "fingerprint")
-    assert order.nonce == raw(vector, "nonce")
-    assert order.digest == digest == raw(vector, "digest")
+    found = [order.fingerprint, order.nonce, order.digest]
+    assert found == raws(vector, "fingerprint", "nonce", "digest")
 
 
 def _digest(vector: Vector) -> bytes:
@@ -406,19 +382,13 @@ def _digest(vector: Vector) -> bytes:
 def _storing(name: str) -> KeyFileStoring:
     bodies = load("orders")["given"]["keyRecords"]
     given = load("orders")["given"]["storings"][name]
-    return KeyFileStoring(
-        keyFile=raw(given, "keyFile"),
-        generation=given["generation"],
-        auth=raw(given, "auth"),
-        reminder=given["reminder"],
-        replaces=None if given["replaces"] is None else raw(given, "replaces"),
-        endOtherSessions=given["endOtherSessions"],
-        keyRecords=[
-            SignedObject(body=bytes.fromhex(bodies[n]), signature=bytes(3373))
-            for n in given["keyRecords"]
-        ],
-        authorization=Authorization(order=b"", signature=bytes(3373)),
-    )
+    octets = {key: given[key] and raw(given, key) for key in ("keyFile", "auth", "replaces")}
+    records = [
+        SignedObject(body=bytes.fromhex(bodies[n]), signature=bytes(3373))
+        for n in given["keyRecords"]
+    ]
+    unsigned = Authorization(order=b"", signature=bytes(3373))
+    return KeyFileStoring(**given | octets | {"keyRecords": records}, authorization=unsigned)
 
 
 _OPERATIONS: Final = {f"{one.method} {one.path}": one for one in OPERATIONS}
