@@ -68,6 +68,8 @@ def test_a_wrong_new_secret_is_refused_and_changes_nothing(
 
 @pytest.mark.long
 def test_a_rotation_replaces_keys_and_secrets_and_says_what_is_left_to_do(carol: Person) -> None:
+    present = {**NEW, "SCBROKER_NEW_PASSPHRASE": PASSPHRASE}
+    assert "is the present one" in carol.run("rotate", status=2, **present).error
     done = carol.run("rotate", **NEW)
     for words in ("other devices", "old keys still open", "key-file export"):
         assert words in done.error

@@ -36,6 +36,8 @@ def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_sh
     bob = person("Bob")
     bobs = befriend(session, bob, "Bob")
     own = session.getUserId().result()
+    [book] = {row["id"] for row in alice.json("ls", "--all")}
+    assert session.getContainerMetadata(book).result().isOwnDocument
     put(session, "photos/a.jpg", type="photo")
     put(session, "photos", type="album")
     put(session, "photosynthesis")
@@ -48,6 +50,7 @@ def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_sh
     def names(*options: str) -> set[str]:
         return {row["name"] for row in alice.json("ls", *options)}
 
+    assert book not in {row["id"] for row in alice.json("ls")}
     assert names("photos") == {"photos", "photos/a.jpg"}
     assert names("photos/") == {"photos/a.jpg"}
     assert names("--type", "photo") == {"photos/a.jpg"}

@@ -1,5 +1,6 @@
 """The page of the commands: it is the one that the program makes, and its examples are understood."""
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -21,6 +22,14 @@ EXTRA: Final = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
 def test_the_page_is_the_one_that_the_program_makes() -> None:
     """If this fails, run `make pages`."""
     assert MAKER.page() == (DOCS / "commands.md").read_text("utf-8")
+
+
+def test_no_option_or_argument_takes_a_secret_itself() -> None:
+    """Other users of the machine can read arguments. `--password` of `link` is a flag that asks for one."""
+    for name, command in COMMANDS.items():
+        for each in command.params:
+            if re.search("pass(word|phrase)|api_key(?!s)", each.name):
+                assert each.name.endswith("_file") or getattr(each, "is_flag", False), (name, each)
 
 
 @in_one_case("name", sorted(COMMANDS))

@@ -155,8 +155,8 @@ def test_an_address_that_no_client_may_use_is_refused() -> None:
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_command_prints_what_is_wrong_and_exits_with_1(broker: BrokerProcess) -> None:
-    options = ["conformance", "broker", broker.url, "--api-key"]
-    status, output, _ = run([*options, str(uuid.uuid4())], environment(), 120)
+    variables = environment() | {"SCBROKER_API_KEY": str(uuid.uuid4())}
+    status, output, _ = run(["conformance", "broker", broker.url], variables, 120)
     assert status == 1
     assert "WRONG  Registration: the valid requests succeed" in output
     assert "401 api-key" in output

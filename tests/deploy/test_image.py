@@ -51,6 +51,7 @@ def test_the_image_has_the_packages_that_the_tests_run_with() -> None:
     found = pins("requirements.txt")
     assert len(found) > 40
     assert {name: everything.get(name) for name in found} == found
+    assert all(everything.values()), "each has hashes"
 
 
 def test_the_build_gets_no_file_but_those_that_it_copies() -> None:

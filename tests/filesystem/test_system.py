@@ -6,10 +6,12 @@ import gzip
 import importlib.metadata
 import io
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -17,6 +19,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ContentReader, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.people import offer, put
 from tests.kit.waiting import PATIENCE, wait_until
@@ -39,6 +42,28 @@ def test_the_entry_point_makes_scbroker_a_protocol_of_fsspec(alice: ServerProvid
     [found] = [each for each in alice.iterContainers() if not isinstance(each, BrokerError)]
     assert found.header is not None
     assert found.header.customHeaderObject == {"name": "a/b.txt", "mediaType": "text/plain"}
+
+
+def test_no_clear_text_is_written_to_the_disk(
+    files: ContainerFileSystem, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    written = list[str]()
+    watching = [True]
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            written.append(str(arguments[0]))
+
+    sys.addaudithook(note)  # for as long as the process lives
+    (tmp_path / "noted").touch()
+    with files.open("a", "wb", block_size=MIB) as file:
+        file.write(bytes(3 * MIB))
+    assert files.cat("a") == bytes(3 * MIB)
+    with files.open("a") as file:
+        file.read(1)
+    watching.clear()
+    own = [each for each in written if not each.startswith(str(broker.directory))]
+    assert own == [str(tmp_path / "noted")]
 
 
 def test_folders_are_beginnings_of_names(files: ContainerFileSystem) -> None:

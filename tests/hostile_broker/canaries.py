@@ -461,6 +461,9 @@ class _Day:
         keys = PassphraseKeys.derive(self.passphrases[2], self.user)
         self.evidence.note("KeyFile keys", keys.wrap)
         self.evidence.sent["auth"] = keys.auth
+        session: Any = self.alice._current
+        self.evidence.sent["token"] = session.token.value.encode()
+        self.evidence.sent["API key"] = str(self.alice.apiKey).encode()
         self.evidence.show(keys)
 
     def end(self, it: uuid.UUID) -> None:

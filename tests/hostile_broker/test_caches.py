@@ -4,6 +4,7 @@ Attacks 97 to 99 and 168 of attacks.toml. While the broker is away, a device has
 that folder.
 """
 
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -148,6 +149,7 @@ def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
         alice.ring.rawFingerprint, sealed.record, sealed.signature, sealed.sealedHeader,
         sealed.sealedContent,
     ]  # fmt: skip
+    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
     found = list((tmp_path / "cache").rglob("*"))
     assert len(found) >= 3
     for path in found:

@@ -271,3 +271,7 @@ def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
     ring = mallory.getKeyRing().result(PATIENCE)
     alice.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
     assert files.ls("") == []
+    files.pipe("b", b"")
+    alice.logout().result(PATIENCE)
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        files.ls("")

@@ -87,6 +87,7 @@ def test_an_older_index_gives_no_older_answer(
     assert named(device, "box", "old") == [[box], [renamed]]
     older = rows(device)
     assert len(older) == 2
+    assert not any(name in sealed for name in (b"box", b"old", box.bytes) for _, sealed in older)
     his.revokeAccess(box, [other.getUserId().result(PATIENCE)]).result(PATIENCE)
     other.updateContainerHeader(renamed, {"name": "new"}).result(PATIENCE)
     lower(monkeypatch, index_changes=-1)

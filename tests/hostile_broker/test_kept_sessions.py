@@ -25,7 +25,7 @@ from scbroker import (
 from scbroker.errors import UnsupportedVersionError
 from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
-from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.accomplices import Mallory, records_of
 from tests.hostile_broker.accounts import NEW_PASSPHRASE, NEW_PASSWORD, PASSPHRASE, PASSWORD
 from tests.hostile_broker.protocol import CHALLENGES, KEYS, ROLLBACK, SESSIONS
 from tests.kit.brokers import clock
@@ -264,6 +264,22 @@ CLAIMS = {
     "rollback": refuses(BrokerError.rollbackError("You are older.")),
     "another version": refuses(UnsupportedVersionError("No.")),
 }
+
+
+def test_an_older_kept_session_is_the_limit_of_a_device_that_lost_its_marks(
+    mallory: Mallory, folder: Path
+) -> None:
+    """If the broker withholds the newer keys; a device that knows them refuses it."""
+    marks = MemoryTrustStore()
+    before, after = rotated(mallory, folder, marks)
+    owner, session = mallory.accomplice(after), token_of(mallory, after)
+    older = records_of(owner)[:2]
+    with mallory.serving_keys(owner, older), mallory.answering(SESSIONS, session, 201):
+        with pytest.raises(BrokerError):
+            at(mallory, folder, store=marks).resumeSession().result(PATIENCE)
+        device = at(mallory, folder)
+        assert device.resumeSession().result(PATIENCE) == before.userId
+        assert device.getKeyRing().result(PATIENCE) == before
 
 
 @pytest.mark.sampled

@@ -76,6 +76,7 @@ def test_no_site_frames_the_page_and_the_page_loads_nothing_from_elsewhere(
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert headers["x-frame-options"] == "DENY"
+        assert headers["referrer-policy"] == "same-origin"
         assert headers["cross-origin-resource-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store"
     text = page.get(VIEW).text

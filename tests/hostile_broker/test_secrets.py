@@ -59,6 +59,8 @@ def test_what_is_no_secret_is_found_where_it_belongs(evidence: Evidence) -> None
         "type": {"heard", "addresses", "answered", "kept", "objects"} - {"addresses"},
         "reminder": {"heard", "answered", "kept"},
         "auth": {"heard"},
+        "token": {"heard", "answered"},
+        "API key": {"heard"},
         "device pass": {"heard", "answered", "trust store"},
         "record": {"heard", "answered", "kept"},
     }.items():

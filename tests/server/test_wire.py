@@ -97,6 +97,12 @@ def test_undefined_paths_and_methods_are_not_found_and_never_redirected(
     _problem(wire.send(method, path), "not-found")
 
 
+def test_a_name_of_a_program_is_printable_text_in_one_line(wire: Wire) -> None:
+    for name in ("a%0Ab", "a%E2%80%AEb", "a%E2%80%A8b", "a%00b", "%FF"):
+        answer = wire.call("GET", f"/v1/users/{ID}/reminder", Scbroker_Application=name)
+        _problem(answer, "invalid")
+
+
 def test_the_broker_itself_is_asked_without_key_or_version(broker: BrokerProcess) -> None:
     nothing = {"Scbroker-Protocol": None, "Scbroker-Api-Key": None, "Scbroker-Application": None}
     with Wire(broker) as wire:

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore
-from scbroker.testing import LocalBroker
+from scbroker.testing import PASSPHRASE, LocalBroker
 from tests.kit.waiting import wait_until
 from tests.test_docs import DOCS, Page
 
@@ -143,6 +143,9 @@ def test_providers_are_closed_with_their_broker_and_have_trust_stores_of_their_o
         other.logIn(ring, ring.userId).result()
         assert other.getContainerContent(note.id).result() == b"note"
         assert isinstance(alice._trust_store, MemoryTrustStore)
+        again = broker.new_provider().logIn(alice.getUserId().result(), passphrase=PASSPHRASE)
+        assert again.result()
+        assert broker.url.startswith("http://127.0.0.1:")
     assert list(tmp_path.iterdir())
     with pytest.raises(BrokerError.notAuthenticatedError):
         alice.getUserId().result()

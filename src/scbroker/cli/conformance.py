@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from scbroker import errors
 from scbroker.cli.command import BROKER, Command, group
+from scbroker.cli.secrets import ApiKeyFile, secret
 
 conformance: typer.Typer = group(
     "conformance", BROKER, "Test a broker or a client against the specification."
@@ -20,10 +22,7 @@ def conformance_broker(
         str,
         typer.Argument(metavar="URL", help="The broker's address, such as https://broker.example."),
     ],
-    api_key: Annotated[
-        uuid.UUID,
-        typer.Option(metavar="KEY", help="An API key of the broker.", envvar="SCBROKER_API_KEY"),
-    ],
+    api_key_file: ApiKeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the answers of a broker with the specification.
@@ -34,6 +33,11 @@ def conformance_broker(
     from scbroker.conformance.broker import probe
     from scbroker.conformance.outcomes import conclude
 
+    given = secret("API key", api_key_file)
+    try:
+        api_key = uuid.UUID(given)
+    except ValueError:
+        raise errors.InvalidArgumentError("The API key is not a UUID.") from None
     right = conclude(lambda report: probe(url, api_key, report), as_json=as_json)
     sys.exit(not right)
 

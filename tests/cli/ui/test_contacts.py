@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -17,6 +18,9 @@ def test_a_contact_is_verified_only_after_both_have_compared(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
     path = f"/contacts/{befriend(session, bob, 'Bob')}/compare"
+    both = sorted([session.getKeyRing().result().fingerprint, bob.ring.fingerprint])
+    shown = re.findall(r"<code>([0-9a-f ]+)</code>", page.get(path).text)
+    assert " ".join(shown) == " ".join(both), "in the same order for both"
     page.post(path).expect(400)
     assert not Contacts(session).get("Bob").result().verified
     assert "Bob is verified" in page.post(path, {"compared": "yes"}).expect(200).words

@@ -13,7 +13,8 @@ from scbroker.cli.ui.container import _file
 from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
-from tests.kit.waiting import PATIENCE
+from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE, wait_until
 
 PDF = b"%PDF-1.7\n" + bytes(64)
 
@@ -95,10 +96,11 @@ def test_an_upload_that_is_cut_off_stores_nothing(page: UsersPage, alice: Person
         f"Origin: {page.origin}",
         f"Cookie: {page.cookie}",
         f"X-Page-Form: {secret}",
-        "Content-Length: 5000000",
+        "Content-Length: 20000000",
     ]
     with socket.create_connection((page.host, page.port), 30) as connection:
-        connection.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(3_000_000))
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(10_000_000))
+        wait_until(lambda: query(alice.broker.database_url, "SELECT 1 FROM chunks"))
     page.upload("whole", b"1")  # and the page goes on
     assert [each["name"] for each in alice.json("ls")] == ["whole"]
     page.stop()

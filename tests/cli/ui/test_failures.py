@@ -12,6 +12,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.objects import damage
 from tests.kit.pages import Reply, UsersPage
 from tests.kit.people import Person, befriend, put, with_access
+from tests.kit.tables import damage_parts
 
 SEGMENT = 1_048_576
 
@@ -48,6 +49,16 @@ def test_a_download_that_fails_in_the_middle_is_not_whole(
     page.get("/containers").expect(200)
     page.stop()
     assert "Traceback" not in page.log
+
+
+@pytest.mark.long
+def test_every_view_of_a_container_with_a_damaged_header_goes_on_with_the_metadata(
+    page: UsersPage, alice: Person, session: ServerProvider
+) -> None:
+    made = put(session, "plan.txt", bytes(70_000))  # which is not stored beside the header
+    damage_parts(alice.broker.database_url, made)
+    for view in ("", "/people", "/link", "/history", "/rename"):
+        assert made.hex[:8] in page.get(f"/containers/{made}{view}").expect(200).text, view
 
 
 @pytest.mark.long

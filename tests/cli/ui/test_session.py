@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.fixtures import NewProvider
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 STATE = {"Sec-Fetch-Mode": "cors"}
@@ -134,6 +135,16 @@ def test_a_command_that_removes_the_session_from_the_device_locks_the_open_page(
     answer = page.get("/containers").expect(303)
     assert answer.headers["location"] == f"{page.root}/start"
     assert "letter.txt" not in page.get("/start").expect(200).text
+
+
+@pytest.mark.long
+def test_a_change_of_keys_on_another_device_locks_the_open_page(
+    page: UsersPage, alice: Person, new_provider: NewProvider
+) -> None:
+    other = new_provider(alice.ring, at=alice.broker)
+    other.changeCredentials("new Horse 77", "new Staple 88", compromised=True).result(PATIENCE)
+    page.get("/containers")
+    assert page.get("/state", STATE).text == "locked"
 
 
 def _lock(page: UsersPage) -> None:

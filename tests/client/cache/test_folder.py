@@ -40,7 +40,8 @@ def test_another_user_or_broker_has_other_files(ring: KeyRing, tmp_path: Path) -
         assert other.path != one.path
         assert other.read("kind", b"key") is None
         other.clear()
-    assert one.read("kind", b"key") == b"secret"
+    newer = CacheFolder(tmp_path, ring.next(2, fresh=True), ORIGIN, SMALLEST)
+    assert one.read("kind", b"key") == newer.read("kind", b"key") == b"secret"
     one.clear()
     assert list(one.path.iterdir()) == []
 

@@ -87,6 +87,7 @@ DAMAGE = [
     f"INSERT INTO entry SELECT id + 1, mac, hash, body FROM entry WHERE {THIRD}",
     "UPDATE user SET slot = 9223372036854775807",
     "CREATE TRIGGER later AFTER INSERT ON entry BEGIN DELETE FROM entry; END",
+    "CREATE TABLE other (id INTEGER)",
 ]
 
 

@@ -9,7 +9,7 @@ from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import parse_either, parse_entry, parse_record
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import GoverningPage, GoverningView
+from scbroker.wire.containers import ContainerList, GoverningPage, GoverningView, ListRequest
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -181,6 +181,8 @@ def test_an_expired_entry_shows_nothing_from_that_moment_on(
     )  # fmt: skip
     for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
         bob.wire.call("GET", story.path + path).expect(404, "not-found")
+    answer = bob.wire.call("POST", "/v1/containers/list", ListRequest()).expect(200)
+    assert answer.message(ContainerList).containers == []
 
 
 @pytest.mark.long

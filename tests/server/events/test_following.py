@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from scbroker.crypto.verify import sha256
 from scbroker.wire.events import HEARTBEAT
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, wait_until
 
@@ -104,6 +106,19 @@ def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reade
     with reader.ask("startId=1&wait=600") as connection:
         head_of(connection)
         reader.wire.send("DELETE", "/v1/sessions/current").expect(204)
+        assert rest_of(connection) == b""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_revocation_of_an_api_key_ends_the_requests_that_wait(
+    start_broker: StartBroker, new_reader: NewReader
+) -> None:
+    broker = start_broker()
+    with new_reader(broker).ask("startId=1&wait=600") as connection:
+        head_of(connection)
+        key = sha256(broker.api_key.bytes).hex()[:8]
+        admin(broker, "api-keys", "revoke", key).expect(0)
         assert rest_of(connection) == b""
 
 

@@ -68,7 +68,7 @@ def test_neither_auth_nor_token_stand_in_the_database(broker: BrokerProcess, wir
 
 
 def test_any_text_but_nul_is_a_reminder_on_both_engines(wire: Wire, unchanged: Unchanged) -> None:
-    for reminder in ("\x01", "\x7f", "two\nlines\n", "\U0001f511", "\ufffe"):
+    for reminder in ("\x01", "\x7f", "two\nlines\n", "O'Neill'); --", "\U0001f511", "\ufffe"):
         ring = KeyRing.generate()
         wire.register(ring, reminder=reminder).expect(201)
         answer = wire.call("GET", f"/v1/users/{ring.userId}/reminder").expect(200)

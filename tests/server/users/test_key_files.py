@@ -29,7 +29,7 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.tables import count_rows
+from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     MINUTE,
     OWNER,
@@ -344,6 +344,19 @@ def test_a_deleted_key_file_goes_with_verifier_and_reminder_and_its_generation_s
     mine = alice.ring.userId.bytes
     assert count_rows(broker.database_url, "key_files", "user_id = ?", mine) == 0
     assert _is_in_session(alice)
+
+
+def test_a_user_changes_the_stored_key_file_so_many_times_in_a_day(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """Each time is an entry of the audit log, which is kept for ever."""
+    alice, counters = new_user(), "SELECT bucket FROM guesses"
+    before = query(broker.database_url, counters)
+    store(alice, authorized(alice, storing(alice))).expect(204)
+    [(bucket,)] = {*query(broker.database_url, counters)} - {*before}
+    query(broker.database_url, "UPDATE guesses SET guesses = 999 WHERE bucket = ?", bucket)
+    delete_key_file(alice, ordered(alice, "delete-key-file")).expect(204)
+    store(alice, authorized(alice, storing(alice))).expect(429, "throttled")
 
 
 def test_a_key_files_deletion_deletes_no_later_one(new_user: NewUser, unchanged: Unchanged) -> None:

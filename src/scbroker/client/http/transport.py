@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _PRINTABLE_URL: Final = re.compile(r"https?://[!-~]+\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # the API key, and a proxy's password
 class Endpoint:
     """A broker's address, and how to connect to it. `timeout` is in seconds for each operation."""
 
