@@ -12,8 +12,8 @@ from assurance.fuzz.served import HASHES, LINKS, NOW, SCENES, SIGNATURES, Served
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
 from assurance.fuzz.target import kept
 from scbroker import errors
-from scbroker.client.containers import contents, fetching, opening
-from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.containers import contents, fetching
+from scbroker.client.containers.fetching import Fetched, Opened
 from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
@@ -46,11 +46,11 @@ def _container(data: bytes) -> None:
     stored = marks.get(fetching.KIND, container_id.bytes)
     kept(stored == fetched.state.mark.encode(), "another mark was kept")
     kept(stored is not None and Mark.decode(stored) == fetched.state.mark, "another mark is read")
-    opened = opening.open_fetched(session, fetched)
-    shown = opening.container(session, opened, None, None, asked=())
+    opened = fetching.open_fetched(session, fetched)
+    shown = fetching.container(session, opened, None, None, asked=())
     creator = cast()["alice"].fingerprint if mark is None else mark.createdBy
     kept(shown.createdBy == user_id_of(creator), "another creator")
-    header, content = (opening.read_part(opened, Role.Header), _read_content(session, opened))
+    header, content = (fetching.read_part(opened, Role.Header), _read_content(session, opened))
     if not found.fixups & SIGNATURES:
         _check_untouched(fetched.state)
         version = fetched.state.record.version

@@ -10,7 +10,7 @@ import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers.opening import own_nonce
+from scbroker.client.containers.fetching import own_nonce
 from scbroker.client.people import links
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider

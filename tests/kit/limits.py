@@ -11,7 +11,7 @@ _PLACES: Final = {
     "cache_size": "client.cache.folder.SMALLEST",
     "chunks_at_once": "client.http.requests.CHUNKS_AT_ONCE",
     "departure_attempts": "client.containers.sending._DEPARTURES",
-    "entries": "client.containers.drafting.MAX_ENTRIES",
+    "entries": "client.containers.writing.MAX_ENTRIES",
     "events": "client.events._MOST",
     "follow_floor": "client.following._FLOOR",
     "follow_turn": "client.following._TURN",
@@ -24,7 +24,7 @@ _PLACES: Final = {
     "index_twins": "client.cache.index._MOST_TWINS",
     "key_records": "client.users.directory._MOST",
     "mark_entries": "client.users.trust_store._COMPACT_AT",
-    "piece_signers": "client.containers.history.PIECE_SIGNERS",
+    "piece_signers": "client.core.judging.PIECE_SIGNERS",
     "silent_seconds": "client.http.requests._SILENT_SECONDS",
     "state_lock_seconds": "client.local_state.LOCK_SECONDS",
 }

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scbroker.client.containers import fetching, opening
-from scbroker.client.containers.opening import Fetched
+from scbroker.client.containers import fetching
+from scbroker.client.containers.fetching import Fetched
 from scbroker.client.core.judging import Mark, open_type
 from scbroker.client.groups import directory as group_directory
 from scbroker.client.groups.directory import GroupDirectory
@@ -98,8 +98,8 @@ def fetch(session: Any) -> Fetched:
 
 
 def opened(session: Any, fetched: Fetched) -> dict[str, Any]:
-    found = opening.open_fetched(session, fetched)
-    parts = {role: opening.read_part(found, role) for role in Role}
+    found = fetching.open_fetched(session, fetched)
+    parts = {role: fetching.read_part(found, role) for role in Role}
     return {
         "version": found.state.record.version,
         "complete": found.state.complete,

@@ -57,7 +57,7 @@ from scbroker.client.arguments import (
 )
 from scbroker.client.calls.operation import Operations, called, operation, operation_of_forms
 from scbroker.client.calls.stream import Pages, stream_operation
-from scbroker.client.containers import contents, fetching, marks, opening, writing
+from scbroker.client.containers import contents, fetching, marks, writing
 from scbroker.client.containers.change import (
     OWNER,
     Change,
@@ -766,10 +766,10 @@ class BrokerProvider(Operations, abc.ABC):
 
         The broker learns that the caller fetches the container, and when (`Accessed`)."""
 
-        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            header = _header(opening.read_part(opened, Role.Header), headerType)
+        async def use(session: Session, opened: fetching.Opened) -> Container[Any]:
+            header = _header(fetching.read_part(opened, Role.Header), headerType)
             content = await contents.read(session, opened, progress or no_progress)
-            return opening.container(session, opened, content, header)
+            return fetching.container(session, opened, content, header)
 
         return await self._read(containerId, use, header=True, content=True)
 
@@ -862,8 +862,8 @@ class BrokerProvider(Operations, abc.ABC):
         Raises what `getContainer` raises. The broker learns that the caller fetches the header, and when
         (`Accessed`)."""
 
-        async def use(_: Session, opened: opening.Opened) -> Header[Any] | None:
-            return _header(opening.read_part(opened, Role.Header), headerType)
+        async def use(_: Session, opened: fetching.Opened) -> Header[Any] | None:
+            return _header(fetching.read_part(opened, Role.Header), headerType)
 
         return await self._read(containerId, use, header=True)
 
@@ -920,8 +920,8 @@ class BrokerProvider(Operations, abc.ABC):
         Raises what `getContainer` raises. The broker learns that the caller reads the metadata, but does not
         record it as `Accessed`."""
 
-        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            return opening.container(session, opened, None, None, asked=())
+        async def use(session: Session, opened: fetching.Opened) -> Container[Any]:
+            return fetching.container(session, opened, None, None, asked=())
 
         return await self._read(containerId, use)
 
@@ -1443,7 +1443,7 @@ class BrokerProvider(Operations, abc.ABC):
     def _read(
         self,
         containerId: uuid.UUID,
-        use: Callable[[Session, opening.Opened], Work[T]],
+        use: Callable[[Session, fetching.Opened], Work[T]],
         *,
         header: bool = False,
         content: bool = False,
@@ -1453,7 +1453,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         async def work() -> T:
             fetched = await fetching.fetch(session, containerId, header=header, content=content)
-            return await use(session, opening.open_fetched(session, fetched))
+            return await use(session, fetching.open_fetched(session, fetched))
 
         return session.hold(work())
 

@@ -16,7 +16,7 @@ from scbroker.client.arguments import Progress
 from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
 from scbroker.client.calls.stream import EventHandlers, Stream
 from scbroker.client.calls.tasks import Promise
-from scbroker.client.containers import contents, opening
+from scbroker.client.containers import contents, fetching
 from scbroker.client.containers.change import Change, Grants, Merge
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.http.requests import Requests
@@ -850,7 +850,7 @@ class BaseProvider(BrokerProvider, Operations):
     def _read(
         self,
         containerId: uuid.UUID,
-        use: Callable[[Session, opening.Opened], Work[T]],
+        use: Callable[[Session, fetching.Opened], Work[T]],
         *,
         header: bool = False,
         content: bool = False,

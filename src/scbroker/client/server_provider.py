@@ -24,7 +24,7 @@ from scbroker import errors
 from scbroker.client.arguments import Id, LinkText
 from scbroker.client.calls.operation import called, function_operation, mainQueue, operation
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers import contents, fetching, opening
+from scbroker.client.containers import contents, fetching
 from scbroker.client.http.requests import Requests
 from scbroker.client.http.transport import Endpoint, checked_endpoint
 from scbroker.client.people.links import LinkUrl
@@ -170,7 +170,7 @@ class ServerProvider(BaseProvider):
 
         async def work() -> SecuredContainer:
             fetched = await fetching.fetch(session, containerId, header=True, content=True)
-            return await opening.secured(session, fetched)
+            return await fetching.secured(session, fetched)
 
         return await session.hold(work())
 

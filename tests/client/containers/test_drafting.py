@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scbroker.client.containers.drafting import via_at
+from scbroker.client.containers.writing import via_at
 from scbroker.records.container_record import Via
 from scbroker.records.group import Moment
 from scbroker.records.roster import Member

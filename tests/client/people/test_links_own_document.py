@@ -12,7 +12,7 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers.opening import own_nonce
+from scbroker.client.containers.fetching import own_nonce
 from scbroker.client.people.links import OwnDocument
 from scbroker.records.canonical import container_id_of
 from tests.client.conftest import beside, put_own_document

@@ -28,8 +28,7 @@ from scbroker import errors
 from scbroker.client.arguments import moment, now
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers.fetching import groups_named, mark_of
-from scbroker.client.containers.opening import Fetched
+from scbroker.client.containers.fetching import Fetched, groups_named, mark_of
 from scbroker.client.http.requests import Options, Query
 from scbroker.client.parts.downloads import path_of
 from scbroker.client.users.session import Keys, Session

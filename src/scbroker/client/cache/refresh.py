@@ -25,8 +25,8 @@ from scbroker.client.arguments import moment, no_progress, now
 from scbroker.client.cache.copies import Copies, Copy
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers import fetching, opening
-from scbroker.client.containers.opening import Fetched
+from scbroker.client.containers import fetching
+from scbroker.client.containers.fetching import Fetched
 from scbroker.client.http.requests import answered_soon
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
@@ -280,7 +280,7 @@ class Refresh:
 
     async def _download(self, fetched: Fetched, before: Copy) -> None:
         """Download a large content that replaces one in the cache."""
-        opened = opening.open_fetched(self._session, fetched)
+        opened = fetching.open_fetched(self._session, fetched)
         part = opened.part(Role.Content)
         if part is None or part.part.partId == before.part:
             return

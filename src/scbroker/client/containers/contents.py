@@ -25,11 +25,9 @@ from scbroker import errors
 from scbroker.client.arguments import Progress, moment, no_progress, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import Promise, io_thread
-from scbroker.client.containers import fetching, opening
-from scbroker.client.containers.fetching import deletion_proved
-from scbroker.client.containers.history import since_of
-from scbroker.client.containers.opening import Fetched, Opened
-from scbroker.client.core.judging import Mark
+from scbroker.client.containers import fetching
+from scbroker.client.containers.fetching import Fetched, Opened, deletion_proved
+from scbroker.client.core.judging import Mark, since_of
 from scbroker.client.http.requests import check_order
 from scbroker.client.parts import downloads
 from scbroker.client.parts.downloads import Download
@@ -69,7 +67,7 @@ async def get_each(
                 if small.content is None and with_content:  # absent, or too large for a view
                     content = await read(session, opened, no_progress)
                     if content is not None:
-                        small = opening.container(
+                        small = fetching.container(
                             session, opened, content, small.header, asked=asked
                         )
                 found[container_id] = small
@@ -90,13 +88,13 @@ def _opened(
     """Open a container and the parts of its view that are asked for; raise its error."""
     if isinstance(fetched, BrokerError):
         raise fetched
-    opened = opening.open_fetched(session, fetched)
+    opened = fetching.open_fetched(session, fetched)
     header = content = None
     if open_header is not None and Role.Header in asked:
-        header = open_header(opening.read_part(opened, Role.Header))
+        header = open_header(fetching.read_part(opened, Role.Header))
     if Role.Content in asked:
-        content = opening.read_part(opened, Role.Content)
-    return opened, opening.container(session, opened, content, header, asked=asked)
+        content = fetching.read_part(opened, Role.Content)
+    return opened, fetching.container(session, opened, content, header, asked=asked)
 
 
 async def read(session: Session, opened: Opened, progress: Progress) -> bytes | None:
@@ -143,7 +141,7 @@ def _find(session: Session, opened: Opened) -> bytes | Download | None:
     if part.part.paddedLength > MAX_INLINE:
         may_download = opened.state.may(ContainerAccessLevel.Download)
         return Download(session, part, opened.query) if may_download else None
-    return opening.read_part(opened, Role.Content)
+    return fetching.read_part(opened, Role.Content)
 
 
 class ContentReader(io.RawIOBase):

@@ -1,50 +1,66 @@
-"""Fetch containers, verify them with `history` and `judging`, and raise their marks.
+"""Read containers: fetch them, verify them with `judging`, raise their marks, and open them.
 
-One container and a batch run the same code, except for the request for the views. `history` asks for what a
+One container and a batch run the same code, except for the request for the views. `judging` asks for what a
 view does not contain: further pages, record bodies and authors' keys.
-Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
+Spec: docs/spec/container.md, sections 3 to 6 and 8; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
 import logging
 import uuid
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from scbroker import errors
-from scbroker.client.arguments import now
+from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers import history, sending
-from scbroker.client.containers.opening import Fetched
-from scbroker.client.core.judging import Evidence, Mark, State
+from scbroker.client.containers import sending
+from scbroker.client.core import judging
+from scbroker.client.core.judging import Evidence, Mark, State, open_container_key, open_type
+from scbroker.client.core.sealing import OpenPart
 from scbroker.client.groups.opening import OpenGroup
-from scbroker.client.http.requests import query_of
+from scbroker.client.http.requests import Query, query_of
 from scbroker.client.users.session import Session
-from scbroker.errors import BrokerError
+from scbroker.crypto.verify import labelled_hash, sha256
+from scbroker.errors import BrokerError, DecryptionError, IntegrityError
 from scbroker.records import batch, judge
-from scbroker.records.canonical import MAX_UINT, uuid8
-from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Link, parse_either
+from scbroker.records.canonical import (
+    MAX_UINT,
+    container_id_of,
+    show_fingerprint,
+    user_id_of,
+    uuid8,
+)
+from scbroker.records.container_record import (
+    OWN_TYPES,
+    AccessList,
+    ContainerRecord,
+    Entry,
+    Link,
+    Part,
+    Role,
+    check_segment_hashes,
+    parse_either,
+)
 from scbroker.records.group import GroupChain
+from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
+from scbroker.types import Container, Header, SecuredContainer
+from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel, NamedGroup
 from scbroker.wire import containers
-from scbroker.wire.containers import ContainerView
+from scbroker.wire.containers import MAX_INLINE, ContainerView
 from scbroker.wire.problems import result_of
 
 KIND: Final = "container"
 _log = logging.getLogger("scbroker")
+_MOST_NUMBERS: Final = 256
+"""Most documents of a type that a user can have deleted before the present one."""
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the thread pool: each needs a signature verified."""
 _MANY_SIGNATURES: Final = 16
@@ -61,45 +77,112 @@ _Versions = Mapping[uuid.UUID, int]
 StoredMarks = Mapping[uuid.UUID, tuple[bytes, Mark]]
 """Marks as they are stored, and decoded."""
 Views = Mapping[uuid.UUID, ContainerView | BrokerError]
-Found = dict[uuid.UUID, Fetched | BrokerError]
-_Ask = Callable[[Session, _Marks], Awaitable[Views]]
 _Keep = Callable[[uuid.UUID, State, Mark], bool]
 """Raise the device's mark after a state was verified; return False if it was changed meanwhile."""
+
+
+class Wanted(TypedDict, total=False):
+    """The parts of a view that are asked for.
+
+    With `any_keys` a list may name keys that do not exist: a change of access or a deletion mends that.
+    """
+
+    header: bool
+    content: bool
+    recipients: bool
+    any_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A verified state, the view that it was judged from, and the time of the judgement in microseconds."""
+
+    state: State
+    view: ContainerView
+    time: int
+    group: OpenGroup | None
+    """The group through which the user reads; None if they read by their own entry."""
+
+    @property
+    def container_id(self) -> uuid.UUID:
+        return uuid.UUID(bytes=self.state.container_id)
+
+    @property
+    def query(self) -> Query:
+        """Return the query of further requests: it names the group through which the user reads, if any."""
+        return query_of(self.view.via)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Fetched):
+    """A fetched container with its key; None if the reader has no key."""
+
+    container_key: bytes | None
+    _parts: dict[Role, OpenPart] = field(default_factory=dict, init=False, repr=False)
+
+    def part(self, role: Role) -> OpenPart | None:
+        """Return a part with its key; None if the part is absent or the reader has no key."""
+        part = self.state.record.part(role)
+        if part is None or self.container_key is None:
+            return None
+        if role not in self._parts:
+            container_id = self.state.container_id
+            self._parts[role] = OpenPart.open(container_id, role, part, self.container_key)
+        return self._parts[role]
+
+    @property
+    def length(self) -> int | None:
+        """The number of bytes of the content; None without one, or if its part cannot be opened."""
+        # A member can seal an invalid part key: then only the length is unknown, not the rest.
+        with contextlib.suppress(DecryptionError):
+            if (part := self.part(Role.Content)) is not None:
+                return part.length
+        return None
+
+
+Found = dict[uuid.UUID, Fetched | BrokerError]
 
 
 async def fetch(
     session: Session,
     container_id: uuid.UUID,
     *,
-    header: bool = False,
-    content: bool = False,
-    recipients: bool = False,
-    any_keys: bool = False,
     via: uuid.UUID | None = None,
+    **wanted: Unpack[Wanted],
 ) -> Fetched:
     """Return the container as of now, verified against the rules and against this device's mark.
 
-    With `any_keys` a list may name keys that do not exist: a change of access or a deletion mends that.
     `via` is the group through which to read.
     """
     vias = _ANY if via is None else {container_id: via}
-    ask = partial(_ask_for_one, vias=vias, header=header, content=content, recipients=recipients)
-    return tasks.raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
+    return tasks.raised(*await _fetch_each(session, [container_id], vias, False, **wanted))
 
 
 async def fetch_many(
-    session: Session,
-    ids: Sequence[uuid.UUID],
-    *,
-    header: bool = False,
-    content: bool = False,
-    recipients: bool = False,
-    any_keys: bool = False,
-    vias: Vias = _ANY,
+    session: Session, ids: Sequence[uuid.UUID], vias: Vias = _ANY, **wanted: Unpack[Wanted]
 ) -> list[Fetched | BrokerError]:
     """Return each container as `fetch` does, or its error; a request asks for many views."""
-    ask = partial(_ask_for_many, vias=vias, header=header, content=content, recipients=recipients)
-    return await _fetch_each(session, ids, ask, any_keys=any_keys)
+    return await _fetch_each(session, ids, vias, True, **wanted)
+
+
+async def _fetch_each(
+    session: Session,
+    ids: Sequence[uuid.UUID],
+    vias: Vias,
+    in_batches: bool,
+    **wanted: Unpack[Wanted],
+) -> list[Fetched | BrokerError]:
+    found: Found = {}
+    left = ids
+    for _ in range(ROUNDS):
+        kept = _KeptMarks(session, left)
+        fetched = await _fetch_once(session, kept.marks, vias, in_batches, kept.raise_to, **wanted)
+        found |= await session.settled(_settled(kept, fetched))
+        # Again those whose mark another operation changed meanwhile.
+        left = [each for each in left if each not in found]
+        if not left:
+            break
+    return [found.get(each) or errors.ConflictError(_BUSY) for each in ids]
 
 
 async def judge_listed(session: Session, served: Views, known: StoredMarks) -> Found:
@@ -127,7 +210,7 @@ async def judge_listed(session: Session, served: Views, known: StoredMarks) -> F
 
 async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | None) -> Fetched:
     """Return the container as of now, verified against a mark other than the device's, which stays."""
-    return tasks.raised(*(await _fetch_once(session, {container_id: mark}, _ask_for_one)).values())
+    return tasks.raised(*(await _fetch_once(session, {container_id: mark}, _ANY, False)).values())
 
 
 def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark | None]:
@@ -150,22 +233,6 @@ def _no_tombstone() -> errors.IntegrityError:
     return errors.IntegrityError(
         "The broker reports a container as deleted without the tombstone that would prove it."
     )
-
-
-async def _fetch_each(
-    session: Session, ids: Sequence[uuid.UUID], ask: _Ask, *, any_keys: bool = False
-) -> list[Fetched | BrokerError]:
-    """Fetch and verify containers; fetch those again whose mark another operation changed meanwhile."""
-    found: Found = {}
-    left = ids
-    for _ in range(ROUNDS):
-        kept = _KeptMarks(session, left)
-        fetched = await _fetch_once(session, kept.marks, ask, kept.raise_to, any_keys=any_keys)
-        found |= await session.settled(_settled(kept, fetched))
-        left = [each for each in left if each not in found]
-        if not left:
-            break
-    return [found.get(each) or errors.ConflictError(_BUSY) for each in ids]
 
 
 def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
@@ -209,11 +276,18 @@ class _KeptMarks:
 
 
 async def _fetch_once(
-    session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None, *, any_keys: bool = False
+    session: Session,
+    marks: _Marks,
+    vias: Vias,
+    in_batches: bool,
+    keep: _Keep | None = None,
+    *,
+    any_keys: bool = False,
+    **wanted: bool,
 ) -> Found:
-    """Fetch containers and verify each against its mark; see `fetch` for `any_keys`."""
+    """Fetch containers and verify each against its mark."""
     versions = {uuid8(name): chain.version for name, chain in session.groups.verified.items()}
-    views = await ask(session, marks)
+    views = await _ask(session, marks, vias, in_batches, **wanted)
     return await _judge_views(session, views, marks, versions, keep, any_keys=any_keys)
 
 
@@ -304,7 +378,14 @@ async def _reading_group(
     if view.via is not None and not is_deleted:
         # This group first: its answer includes the chain, which is then not requested again.
         group_id = uuid.UUID(view.via)
-        group = await _opened(session, group_id, stated.get(group_id, 0))
+        try:
+            group = await session.groups.opened(group_id, version=stated.get(group_id, 0))
+        except (
+            errors.NotFoundError
+        ):  # the user is not a member now, or the broker contradicts itself
+            with groups_exist():
+                await session.groups.chain(group_id)
+            raise
     with groups_exist():
         chains = await session.groups.chains(stated)
     for chain in chains.values():
@@ -332,77 +413,49 @@ def groups_named(view: ContainerView) -> set[uuid.UUID]:
     return found if view.via is None else {*found, uuid.UUID(view.via)}
 
 
-async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGroup:
-    """Return the group through which the user reads; `NotFoundError` if the user is not a member now.
+async def _ask(
+    session: Session, marks: _Marks, vias: Vias, in_batches: bool, **wanted: bool
+) -> Views:
+    """Request views with the wanted ones of header, content and recipients.
 
-    Raises `IntegrityError` if the broker does not know the group.
+    Batches are sent until the broker has answered for each: an answer holds as many as fit.
     """
-    try:
-        return await session.groups.opened(group_id, version=version)
-    except errors.NotFoundError:
-        with groups_exist():
-            await session.groups.chain(group_id)
-        raise
-
-
-async def _ask_for_one(
-    session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
-) -> Views:
-    """Request the view of the only container, with the wanted ones of header, content and recipients."""
-    [(container_id, mark)] = marks.items()
-    via = vias.get(container_id)
-    query = {**query_of(via), **{name: "1" for name, is_wanted in wanted.items() if is_wanted}}
-    if (since := history.since_of(mark)) is not None:
-        query["since"] = str(since)
-    path = f"/v1/containers/{container_id}"
-    try:
-        view = await session.call("GET", path, ContainerView, query=query)
-    except BrokerError as error:
-        return {container_id: error}
-    return {container_id: _as_asked(view, via)}
-
-
-def _as_asked(
-    view: ContainerView | BrokerError, via: uuid.UUID | None
-) -> ContainerView | BrokerError:
-    """Return the view, or an error if the broker answered through a group that was not requested."""
-    if via is not None and isinstance(view, ContainerView) and view.via != str(via):
-        return errors.IntegrityError(
-            "The broker answered through another group than was requested."
-        )
-    return view
-
-
-async def _ask_for_many(
-    session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
-) -> Views:
-    """Request views until the broker has answered for each: an answer holds as many as fit."""
-    if session.is_offline:  # no batches: a cache answers each request at once
-        alone = [
-            await _ask_for_one(session, {each: marks[each]}, vias=vias, **wanted) for each in marks
-        ]
-        return {each: view for found in alone for each, view in found.items()}
-    asked = [
-        containers.ViewRequest(
-            containerId=str(each),
-            since=history.since_of(mark),
-            via=None if (via := vias.get(each)) is None else str(via),
-            **wanted,
-        )
-        for each, mark in marks.items()
-    ]
     outcomes: list[ContainerView | BrokerError] = []
-    while len(outcomes) < len(asked):
-        left = asked[len(outcomes) :]
-        message = containers.ViewsRequest(views=left)
-        answer = await session.call(
-            "POST", "/v1/batches/views", containers.ViewsAnswer, message=message
-        )
-        if len(answer.views) > len(left):
-            raise errors.BrokerFaultError(tasks.MISCOUNTED)
-        outcomes += [result_of(item.view, item.problem) for item in answer.views]
-    views = zip(marks, outcomes, strict=True)
-    return {each: _as_asked(view, vias.get(each)) for each, view in views}
+    if not in_batches or session.is_offline:  # a cache answers each request at once
+        for each, mark in marks.items():
+            query = {**query_of(vias.get(each)), **{name: "1" for name in wanted if wanted[name]}}
+            if (since := judging.since_of(mark)) is not None:
+                query["since"] = str(since)
+            try:
+                path = f"/v1/containers/{each}"
+                outcomes.append(await session.call("GET", path, ContainerView, query=query))
+            except BrokerError as error:
+                outcomes.append(error)
+    else:
+        asked = [
+            containers.ViewRequest(
+                containerId=str(each),
+                since=judging.since_of(mark),
+                via=None if (via := vias.get(each)) is None else str(via),
+                **wanted,
+            )
+            for each, mark in marks.items()
+        ]
+        while left := asked[len(outcomes) :]:
+            message = containers.ViewsRequest(views=left)
+            answer = await session.call(
+                "POST", "/v1/batches/views", containers.ViewsAnswer, message=message
+            )
+            if len(answer.views) > len(left):
+                raise errors.BrokerFaultError(tasks.MISCOUNTED)
+            outcomes += [result_of(item.view, item.problem) for item in answer.views]
+    views = dict(zip(marks, outcomes, strict=True))
+    for each, via in vias.items():
+        if isinstance(view := views.get(each), ContainerView) and view.via != str(via):
+            views[each] = errors.IntegrityError(
+                "The broker answered through another group than was requested."
+            )
+    return views
 
 
 async def _prefetch(session: Session, served: Views, marks: _Marks) -> None:
@@ -432,7 +485,9 @@ async def _prefetch_keys(session: Session, served: Views, marks: _Marks) -> None
     for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                for user, sequence in history.first_keys(view, marks[each]).signers.items():
+                resumed = judging.since_of(marks[each]) is not None
+                keys = judging.keys_needed(view, view.governing, resumed=resumed, is_last=True)
+                for user, sequence in keys.signers.items():
                     signers[user] = max(sequence, signers.get(user, 0))
     with tasks.alone(lambda _: None):
         await session.directory.at_least(signers)
@@ -450,10 +505,9 @@ async def _collect(
 
     `keep` raises the mark after each other piece.
     """
-    reader = history.Reader(session.fingerprint, None)
-    if group is not None:
-        reader = history.Reader(group.chain.name, group.role)
-    pending = history.evidence(container_id.bytes, reader, mark, view)
+    reader = session.fingerprint if group is None else group.chain.name
+    role = None if group is None else group.role
+    pending = judging.evidence(container_id.bytes, reader, role, mark, view)
     answer: object = None
     while True:
         try:
@@ -462,33 +516,33 @@ async def _collect(
             found: Evidence = end.value
             return found
         match need:
-            case history.Keys():
+            case judging.Keys():
                 chains, groups = await _chains_of(session, need), dict[bytes, GroupChain]()
                 if need.groups:
                     with groups_exist():
                         groups |= await session.groups.chains(need.groups)
-                answer = history.Proofs(chains, groups, now())
-            case history.Page():
+                answer = judging.Proofs(chains, groups, now())
+            case judging.Page():
                 path = f"/v1/containers/{container_id}/governing"
                 query = {**query_of(view.via), "from": str(need.first), "to": str(need.to)}
                 page = await session.call("GET", path, containers.GoverningPage, query=query)
                 answer = page.governing
-            case history.Bodies():
+            case judging.Bodies():
                 path = f"/v1/containers/{container_id}/records"
                 query = {
                     **query_of(view.via), "from": str(need.first), "count": str(need.number)
                 }  # fmt: skip
                 answer = (await session.call("GET", path, containers.Bodies, query=query)).bodies
-            case history.Judgement():
+            case judging.Judgement():
                 judge = need.judge
                 answer = await io_thread.in_pool(judge) if need.size > _MANY_VIEWS else judge()
-            case history.Raise():
+            case judging.Raise():
                 answer = keep is not None and keep(container_id, need.state, need.mark)
                 if keep is not None and not answer:
                     raise errors.ConflictError(_BUSY)
 
 
-async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, KeyChain]:
+async def _chains_of(session: Session, need: judging.Keys) -> Mapping[bytes, KeyChain]:
     """Return the key chains of signers by fingerprint.
 
     The departures from one list may come from a thousand users with long chains. Unless these users are
@@ -497,7 +551,7 @@ async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, Key
     """
     leavers = [user for user in need.signers if user not in need.authors]
     found: dict[bytes, KeyChain] = {}
-    size = history.PIECE_SIGNERS
+    size = judging.PIECE_SIGNERS
     for start in range(0, len(leavers), size):
         some = {user: need.signers[user] for user in leavers[start : start + size]}
         for name, chain in (await _chains(session, some)).items():
@@ -595,3 +649,194 @@ async def meet_groups(session: Session, named: Collection[str]) -> None:
     if unknown:
         for error in await session.groups.meet(unknown):
             _log.warning("A group of a list is refused: %s", error)
+
+
+def open_fetched(session: Session, fetched: Fetched) -> Opened:
+    """Open the container key with the wrap of the reader, or of the group through which they read."""
+    state, view, group = fetched.state, fetched.view, fetched.group
+    unwrap = session.keys.unwrap if group is None else partial(_unwrap_by, session, group)
+    key = open_container_key(state, view.wrap, unwrap)
+    return Opened(state, view, fetched.time, group, key)
+
+
+def _unwrap_by(session: Session, group: OpenGroup, epoch: int, wrap: bytes, info: bytes) -> bytes:
+    return session.keys.unwrap_by(group.key(epoch), wrap, info)
+
+
+def read_part(opened: Opened, role: Role) -> bytes | None:
+    """Return the plaintext of a part that came with the view.
+
+    None if the part is absent, if it is a large content, or if this reader may not read it.
+    """
+    part = opened.part(role)
+    sealed = sealed_part(opened, role)
+    if part is None or sealed is None:
+        return None
+    return part.open_segment(0, sealed, sha256(sealed))
+
+
+def sealed_part(fetched: Fetched, role: Role) -> bytes | None:
+    """Return a sealed part of the view, verified against the record; None if the view has none.
+
+    Raises `IntegrityError` if the view lacks a part and the reader has Download. A large content never
+    comes with a view.
+    """
+    part = fetched.state.record.part(role)
+    if part is None or (role is Role.Content and part.paddedLength > MAX_INLINE):
+        return None
+    sealed = fetched.view.header if role is Role.Header else fetched.view.content
+    if sealed is not None:
+        check_segment_hashes(part, sha256(sealed))
+    elif fetched.state.own_entry.allows(ContainerAccessLevel.Download):
+        raise IntegrityError(f"The broker withholds the container's {role.name.lower()}.")
+    return sealed
+
+
+def container(
+    session: Session,
+    opened: Opened,
+    content: bytes | None,
+    header: Header[Any] | None,
+    *,
+    asked: Collection[Role] = tuple(Role),
+) -> Container[Any]:
+    """Return the opened container; `asked` are the parts that the caller wants."""
+    state, record = opened.state, opened.state.record
+    text = open_type(state, opened.view.type)
+    return Container(
+        **_metadata(session, state, opened.group, opened.length, text),
+        headerAvailability=_availability(record.header, header, hidden=Role.Header in asked),
+        contentAvailability=_availability(record.content, content, hidden=Role.Content in asked),
+        content=content,
+        header=header,
+        contentBy=None if record.content is None else user_id_of(record.content.author),
+        headerBy=None if record.header is None else user_id_of(record.header.author),
+        asOf=session.as_of(opened.container_id),
+        isOwnDocument=is_own_document(session.fingerprint, text, opened.container_id),
+    )
+
+
+async def secured(
+    session: Session, fetched: Fetched, *, asked: Collection[Role] = tuple(Role)
+) -> SecuredContainer:
+    """Return the container with the sealed parts that were asked for, without opening them.
+
+    The caller gets the signature and the sealed parts themselves, so both are verified here. The signature is
+    not covered by the mark's hash: a head that was accepted by its mark may come with any signature.
+    """
+    state, view = fetched.state, fetched.view
+    author = user_id_of(state.record.author)
+    chains = await session.directory.at_least({author: 0})
+    verify_author(state.head, state.signed.signature, chains[author])
+    length = open_fetched(session, fetched).length
+    text = open_type(state, view.type)
+    sealed = {role: sealed_part(fetched, role) for role in asked}
+    return secured_of(session, state, fetched.group, length, text, view.wrap, sealed)
+
+
+def secured_of(
+    session: Session,
+    state: State,
+    group: OpenGroup | None,
+    length: int | None,
+    text: str | None,
+    wrap: bytes | None,
+    sealed: Mapping[Role, bytes | None],
+) -> SecuredContainer:
+    """Return the container as it is stored, without what the reader's entry does not allow.
+
+    `group` is the one through which the user reads; `length` that of the content, for a reader with the
+    container key.
+    """
+    record, may_download = state.record, state.may(ContainerAccessLevel.Download)
+    header, content = (
+        sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
+    )
+    return SecuredContainer(
+        **_metadata(session, state, group, length, text),
+        headerAvailability=_availability(record.header, header, hidden=not may_download),
+        contentAvailability=_availability(record.content, content, hidden=not may_download),
+        record=state.signed.body,
+        signature=state.signed.signature,
+        wrap=wrap,
+        sealedHeader=header,
+        sealedContent=content,
+    )
+
+
+def _metadata(
+    session: Session, state: State, group: OpenGroup | None, length: int | None, text: str | None
+) -> dict[str, Any]:
+    """Return the fields of `Metadata`, which every kind of container has."""
+    record = state.record
+    return {
+        "id": uuid.UUID(bytes=state.container_id),
+        "type": text if state.may(ContainerAccessLevel.ViewType) else None,
+        "access": shown(session, state, state.governing.access),
+        "version": record.version,
+        "length": length,
+        "createdAt": moment(state.createdAt),
+        "createdBy": user_id_of(state.createdBy),
+        "modifiedAt": moment(record.time),
+        "modifiedBy": user_id_of(record.author),
+        "modifiedVia": None if record.via is None else uuid8(record.via.group),
+        "modifierIsMember": _is_member(session, record, group),
+        "via": None if group is None else group.group_id,
+    }
+
+
+def shown(session: Session, state: State, access: AccessList) -> tuple[AccessLevel, ...] | None:
+    """Return a list for the caller, without users who have left; None if the reader may not see all of it.
+
+    A name that this device has verified as a group's is shown as one; any other as a user's.
+    """
+    if not access.complete or not state.may(ContainerAccessLevel.ViewAccess):
+        return None
+    left = state.governing.left if access is state.governing.access else frozenset[bytes]()
+    return tuple(
+        AccessLevel(
+            NamedGroup(uuid8(name), show_fingerprint(name))
+            if name in session.groups.names
+            else user_id_of(name),
+            ContainerAccessLevel(entry.permissions),
+            None if entry.expiresAt is None else moment(entry.expiresAt),
+        )
+        for name, entry in access.entries.items()
+        if name not in left
+    )
+
+
+def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | None) -> bool | None:
+    """Return whether a record's author still is a member of the group they acted for; None if not known.
+
+    Nobody loses a membership within an epoch. Once the epoch has ended, only members know the others.
+    """
+    via = record.via
+    chain = None if via is None else session.groups.verified.get(via.group)
+    if via is None or chain is None:
+        return None
+    if group is not None and group.chain.name == via.group:
+        return record.author in group.members.keys() - group.left
+    return True if chain.roster.epoch == via.epoch and chain.ended is None else None
+
+
+def _availability(part: Part | None, found: object, *, hidden: bool) -> Availability:
+    """Return whether a result has a part; with `hidden`, a missing one is due to the reader's permissions."""
+    if part is None:
+        return Availability.Absent
+    if found is not None:
+        return Availability.Available
+    return Availability.Hidden if hidden else Availability.NotIncluded
+
+
+def own_nonce(type: str, number: int) -> bytes:
+    """Return the nonce of the user's own document of a type after so many deletions (container.md, 5)."""
+    return labelled_hash("own-document", number.to_bytes(4, "big"), type.encode())
+
+
+def is_own_document(fingerprint: bytes, type: str | None, container_id: uuid.UUID) -> bool:
+    """Return whether a container is a document of the user's own, which no other user can have created."""
+    return (type or "").startswith(OWN_TYPES) and any(
+        container_id_of(fingerprint, own_nonce(type or "", number)) == container_id
+        for number in range(_MOST_NUMBERS)
+    )

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment, now
-from scbroker.client.containers import fetching, opening, sending
-from scbroker.client.containers.opening import Fetched
+from scbroker.client.containers import fetching, sending
+from scbroker.client.containers.fetching import Fetched
 from scbroker.client.containers.sending import until_signed
 from scbroker.client.core.judging import Mark, State
 from scbroker.client.users.session import Session
@@ -103,8 +103,8 @@ async def _unsettled(session: Session, fetched: Fetched, unsettled: Link) -> Uns
         changedBy=user_id_of(record.author),
         changedVia=uuid8(record.via.group),
         changedAt=moment(record.time),
-        before=opening.shown(session, fetched.state, before),
-        after=opening.shown(session, fetched.state, after),
+        before=fetching.shown(session, fetched.state, before),
+        after=fetching.shown(session, fetched.state, after),
     )
 
 

@@ -1,32 +1,36 @@
 """Create and change containers: seal, draft, sign, judge as a reader would, send, raise the mark.
 
 One container and a batch run the same code; they differ in the request that carries the records (`sending`).
-Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
+An id does not say whether it is a user's or a group's: the chain that the broker serves for it proves it. The
+broker also names the groups of a list; that is only a hint, which saves a request that would fail.
+Spec: docs/spec/container.md, 7 and 9; docs/spec/groups.md, 1, 5 and 7; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self, TypeVar
+
+import msgspec.structs
 
 from scbroker import errors
 from scbroker.client.arguments import Content, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
-from scbroker.client.containers import drafting, fetching, opening, sending
-from scbroker.client.containers.change import KEEP, Change, Grants, Merge, seal_parts
-from scbroker.client.containers.drafting import (
-    Draft,
-    Holders,
-    Recipients,
-    check_living,
-    is_outdated,
-    recipients_of,
+from scbroker.client.containers import fetching, sending
+from scbroker.client.containers.change import (
+    KEEP,
+    OWNER,
+    Change,
+    Grants,
+    Merge,
+    check_own_type,
+    seal_parts,
 )
-from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.containers.fetching import Fetched, Opened, epoch_of, groups_exist
 from scbroker.client.containers.sending import (
     Sending,
     cut,
@@ -35,33 +39,56 @@ from scbroker.client.containers.sending import (
     send_one,
     until_stored,
 )
-from scbroker.client.core.judging import State
-from scbroker.client.core.sealing import Recipient
+from scbroker.client.core.judging import State, open_type
+from scbroker.client.core.sealing import NewAccess, Recipient, make_access, make_type, recipient_of
+from scbroker.client.groups.opening import OpenGroup
 from scbroker.client.users.session import Session
-from scbroker.crypto.seal import SigningKey, random_bytes
+from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError
 from scbroker.records import batch
-from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object
-from scbroker.records.container_record import LABEL, AccessList, Part, Role, check_form, wrap_hash
-from scbroker.records.judge import Known, judge_first, judge_next
+from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object, user_id_of, uuid8
+from scbroker.records.container_record import (
+    LABEL,
+    MAX_ENTRIES,
+    AccessList,
+    ContainerRecord,
+    Entry,
+    Link,
+    Part,
+    Role,
+    Via,
+    check_form,
+    wrap_hash,
+)
+from scbroker.records.judge import Acting, Grant, Known, check_delegation, judge_first, judge_next
 from scbroker.records.key_record import KnownKey, Signed
 from scbroker.types import SecuredContainer
+from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import containers
-from scbroker.wire.containers import RecordRequest, SignedRecord
+from scbroker.wire.containers import ContainerView, RecordRequest, SignedRecord, TypeText
+from scbroker.wire.rosters import GroupState
 
 T = TypeVar("T")
+MANY_WRAPS: Final = 8
+"""More wraps than this are made in the pool: each takes about 0.1 ms of the event loop's time."""
 _MERGES: Final = 16
 """Attempts of a merge: if as many devices change one access list at once, each of them succeeds."""
+Recipients = Mapping[uuid.UUID, Recipient]
 
 
 @dataclass(slots=True)
 class Attempt:
     """A record that a reader would accept once it is signed, with the data for the operation's result."""
 
-    draft: Draft
     state: State
     """The container after the record, judged as a reader will judge it."""
+    access: NewAccess | None
+    type: TypeText | None
+    text: str | None
+    """The container's type after this record, as far as its author may see it."""
+    length: int | None
+    """The number of bytes of the content; None without one, or if its part cannot be opened."""
     fetched: Fetched | None
     """The container that the record changes; None if the record creates it."""
     sealed: Mapping[Role, bytes | None]
@@ -76,13 +103,13 @@ class Attempt:
         return self.state.head
 
     def sign(self, signature: bytes) -> None:
-        draft, fetched = self.draft, self.fetched
+        fetched = self.fetched
         signed = Signed(self.state.signed.body, signature)
         self.state = replace(self.state, signed=signed)
         self.request = RecordRequest(
             record=SignedRecord.of(signed),
-            accessList=list(draft.access.entries) if draft.access is not None else None,
-            type=draft.type,
+            accessList=None if self.access is None else list(self.access.entries),
+            type=self.type,
             header=self.inline.get(Role.Header),
             content=self.inline.get(Role.Content),
             departures=0 if fetched is None else len(fetched.state.governing.left),
@@ -92,30 +119,49 @@ class Attempt:
         """Return the container as the broker would serve it to the author after this record."""
         fetched, entry = self.fetched, self.state.entry
         can_open = entry is not None and entry.wrapHash is not None
-        length = self.draft.length if can_open else None
         wrap = fetched.view.wrap if fetched is not None else None
         if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
             # Not the signed wrap. A change that seals nothing never opens the wrap, so it is checked here.
             wrap = None
-        if self.request.accessList is not None:
-            entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
+        if self.access is not None:
+            entries = zip(self.state.governing.access.entries, self.access.entries, strict=True)
             wrap = next((item.wrap for name, item in entries if name == self.state.reader), None)
         group = None if fetched is None else fetched.group
-        return opening.secured_of(
-            session, self.state, group, length, self.draft.text, wrap, self.sealed
-        )
+        length = self.length if can_open else None
+        return fetching.secured_of(session, self.state, group, length, self.text, wrap, self.sealed)
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
     """A reading of a container, and the signing key, time and access list of its next record."""
 
-    fetched: Fetched
+    fetched: Fetched | None
+    """None if the record creates the container."""
     key: KnownKey
     time: int
     """The clock's time when the record is drafted."""
     grants: Grants | None
     """The access list of the record; None if it does not change access."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The users and groups of a new access list: its grants, the present members, and the known groups."""
+
+    ids: Collection[uuid.UUID]
+    members: Collection[uuid.UUID]
+    """Those of the list in force, who may have been deleted."""
+    groups: Collection[uuid.UUID]
+    """Which of them are groups, as far as the caller or the broker says so."""
+
+    @classmethod
+    def of(cls, fetched: Fetched | None, grants: Grants | None) -> Self:
+        """Return those of a change of the list, for a container that was read or is to be created."""
+        groups = {each for each, grant in (grants or {}).items() if grant.is_group}
+        if fetched is None:
+            return cls(grants or {}, (), groups)
+        named = map(uuid.UUID, fetched.view.groups)
+        return cls(grants or {}, members_of(fetched.state), groups.union(named))
 
 
 class Writing(Sending[Attempt]):
@@ -133,6 +179,8 @@ class Writing(Sending[Attempt]):
         self.nonce: bytes | None = nonce
         self.if_version: int | None = if_version
         self.first_read: Fetched | None = None
+        self.basis: Basis
+        """That of the newest attempt, once its parts are sealed."""
         self.via: uuid.UUID | None = None
         """The group through which the change is made, if the user's own entry does not allow it."""
         self.present: SecuredContainer | None = None
@@ -143,6 +191,10 @@ class Writing(Sending[Attempt]):
     @property
     def is_done(self) -> bool:
         return self.is_stored or self.present is not None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.is_done and self.error is None
 
     @property
     def can_follow_others(self) -> bool:
@@ -170,13 +222,12 @@ class Writing(Sending[Attempt]):
             # that version.
             mark = None if attempt.fetched is None else attempt.fetched.state.mark
             follower = (await fetching.fetch_after(session, container_id, mark)).state.follower
-            if follower not in (None, attempt.known.hash):
-                version, hash_of = (
-                    attempt.known.record.version,
-                    {attempt.known.record.version: follower}.get,
+            known, version = attempt.known, attempt.known.record.version
+            if follower not in (None, known.hash):
+                hash_of = {version: follower}.get
+                sending.settle_by(
+                    session, self.container_id, hash_of, version - 1, version, [known.hash]
                 )
-                only = [attempt.known.hash]
-                sending.settle_by(session, self.container_id, hash_of, version - 1, version, only)
                 self.uncertain.remove(attempt)  # void, even if its entry was dropped
 
     async def keep(self, session: Session) -> None:
@@ -189,52 +240,9 @@ class Writing(Sending[Attempt]):
         return self.present or self.attempt.result(session)
 
 
-Send = Callable[[Session, list[Writing]], Awaitable[None]]
-
-
 async def create(session: Session, change: Change) -> SecuredContainer:
     await change.begin_upload(session, None)
-    try:
-        item = Writing.creating(session, change)
-        creation = partial(_attempt_creation, send=send_one)
-        async with outcomes_said(session, [item]):
-            await until_stored(session, [item], creation)
-        return item.result(session)
-    finally:
-        change.close()
-
-
-async def create_each(
-    session: Session, changes: Sequence[Change]
-) -> list[SecuredContainer | BrokerError]:
-    """Create containers; return each or its error, in the order of the changes."""
-    items = [Writing.creating(session, change) for change in changes]
-    attempt = partial(_attempt_creation, send=send_many)
-
-    size = tasks.group_size(len(items), containers.MAX_BATCH)
-
-    def entries(item: Writing) -> int:
-        # The least weight limits a group to about `size` containers.
-        return max(len(item.change.recipients), containers.MAX_BATCH_ENTRIES // size)
-
-    groups = cut(items, entries, containers.MAX_BATCH_ENTRIES)
-    async with outcomes_said(session, items):
-        await tasks.a_few_at_once(until_stored(session, group, attempt) for group in groups)
-    return [item.error or item.result(session) for item in items]
-
-
-async def update_each(
-    session: Session, changes: Mapping[uuid.UUID, Change]
-) -> list[SecuredContainer | BrokerError]:
-    """Append a change to each container; return each container or its error, in the order of the changes.
-
-    All changes are of the same fields, and none has a content.
-    """
-    items = [Writing(change, container_id.bytes) for container_id, change in changes.items()]
-    groups = cut(items, lambda _: 1, tasks.group_size(len(items), containers.MAX_BATCH))
-    async with outcomes_said(session, items):
-        await tasks.a_few_at_once(_append(session, group) for group in groups)
-    return [item.error or item.result(session) for item in items]
+    return (await _write(session, Writing.creating(session, change))).result(session)
 
 
 async def update(
@@ -248,18 +256,54 @@ async def append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> Writing:
     """Append a change; if others change other fields meanwhile, append it after their records."""
+    return await _write(session, Writing(change, container_id.bytes, if_version=if_version))
+
+
+async def create_each(
+    session: Session, changes: Sequence[Change]
+) -> list[SecuredContainer | BrokerError]:
+    """Create containers; return each or its error, in the order of the changes."""
+    return await _write_each(session, [Writing.creating(session, change) for change in changes])
+
+
+async def update_each(
+    session: Session, changes: Mapping[uuid.UUID, Change]
+) -> list[SecuredContainer | BrokerError]:
+    """Append a change to each container; return each container or its error, in the order of the changes.
+
+    All changes are of the same fields, and none has a content.
+    """
+    items = [Writing(change, container_id.bytes) for container_id, change in changes.items()]
+    return await _write_each(session, items)
+
+
+async def _write(session: Session, item: Writing) -> Writing:
     try:
-        item = Writing(change, container_id.bytes, if_version=if_version)
         async with outcomes_said(session, [item]):
-            await _append(session, [item])
+            await _store(session, [item])
         item.check_stored()
         return item
     finally:
-        change.close()
+        item.change.close()
 
 
-async def _append(session: Session, items: Sequence[Writing]) -> None:
-    await until_stored(session, items, _attempt_change)
+async def _write_each(
+    session: Session, items: Sequence[Writing]
+) -> list[SecuredContainer | BrokerError]:
+    size = tasks.group_size(len(items), containers.MAX_BATCH)
+
+    def entries(item: Writing) -> int:
+        # The least weight limits a group to about `size` containers.
+        return max(len(item.change.recipients), containers.MAX_BATCH_ENTRIES // size)
+
+    groups = cut(items, entries, containers.MAX_BATCH_ENTRIES)
+    async with outcomes_said(session, items):
+        await tasks.a_few_at_once(_store(session, group) for group in groups)
+    return [item.error or item.result(session) for item in items]
+
+
+async def _store(session: Session, items: Sequence[Writing]) -> None:
+    await until_stored(session, items, _attempt)
     for item in items:
         if isinstance(item.error, errors.DeletedError) and item.is_refused:
             try:
@@ -269,110 +313,67 @@ async def _append(session: Session, items: Sequence[Writing]) -> None:
                 item.fail(error)
 
 
-async def _attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
-    """Seal, draft, sign and send the first records of containers."""
-    holders = {item: Holders.of(item.change.recipients) for item in items}
-    for item in items:
-        with tasks.alone(item.fail):
-            _check_ends(session, item.change)
-            verify = partial(recipients_of, session, holders[item])
-            await seal_parts(session, item.change, item.container_id, None, verify)
-    recipients = await _recipients(session, [(item, holders[item]) for item in _open(items)])
-    key, time = await session.signing_key(), now()
+async def _attempt(session: Session, items: Sequence[Writing]) -> None:
+    """Read containers that are not new; seal, draft, sign and send a record of each.
 
-    def draft(item: Writing) -> Attempt:
-        first = drafting.draft_first(
-            session, item.change, item.container_id, item.nonce or b"", recipients, key, time
-        )
-        return _judged(item, first, None, time)
-
-    left = _open(items)
-    await _sign_each(session, left, draft, sum(len(holders[item].ids) for item in left))
-    await send(session, _open(left))
-
-
-async def _sign_each(
-    session: Session, items: Sequence[Writing], draft: Callable[[Writing], Attempt], wraps: int
-) -> None:
-    """Draft and sign the records of these items; `wraps` is the number of wraps that they have together.
-
-    Several records are signed as a batch (docs/spec/ids.md, 2.7). One thread drafts them all: more would wait
-    for each other, since a wrap keeps the interpreter's lock.
+    All create containers, or all change some. A single one is not sent as a batch.
     """
-
-    def make_ready() -> None:
-        by_key = defaultdict[int, list[Attempt]](list)
+    if items[0].nonce is not None:
         for item in items:
-            try:
-                item.attempt = draft(item)
-            except BrokerError as error:
-                item.fail(error)
-            else:
-                by_key[item.attempt.known.record.keyIndex].append(item.attempt)
-        for index, attempts in by_key.items():
-            for at in range(0, len(attempts), batch.MAX_SIZE):
-                some = attempts[at : at + batch.MAX_SIZE]
-                signatures = _signatures(session.keys.ring.signing[index], some)
-                for attempt, signature in zip(some, signatures, strict=True):
-                    attempt.sign(signature)
-
-    if len(items) == 1 and wraps <= drafting.MANY_WRAPS:
-        make_ready()
-    elif items:
-        await io_thread.in_pool(make_ready)
-
-
-def _signatures(key: SigningKey, attempts: Sequence[Attempt]) -> list[bytes]:
-    """Sign records by one key: a single one by itself, several as a batch."""
-    if len(attempts) == 1:
-        return [key.sign(LABEL, attempts[0].known.bare)]
-    salts = [random_bytes(HASH_SIZE) for _ in attempts]
-    return batch.sign_each(key.sign, [each.known.hash for each in attempts], salts)
-
-
-async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
-    """Read containers; seal, draft, sign and send a change of each. A single one is not sent as a batch."""
-    bases: dict[Writing, Basis] = {}
-    for item, fetched in await _read_each(session, items):
-        with tasks.alone(item.fail):
-            # A deletion with which the broker answers an upload must be proved by the tombstone.
-            async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
-                basis = await _sealed_basis(session, item, fetched)
-            if basis is not None:
-                bases[item] = basis
-    recipients = await _recipients(
-        session, [(item, _holders(basis.fetched, basis.grants)) for item, basis in bases.items()]
-    )
-
-    for item, basis in bases.items():
-        # Fetching the keys of a new access list may have brought a later epoch of the group. The author then
-        # has to act in that epoch (docs/spec/groups.md, rule V6).
-        if (group := basis.fetched.group) is not None:
             with tasks.alone(item.fail):
-                group = await session.groups.opened(group.group_id)
-                bases[item] = replace(basis, fetched=replace(basis.fetched, group=group))
-
-    def draft(item: Writing) -> Attempt:
-        basis, fetched = bases[item], bases[item].fetched
-        try:
-            opened = opening.open_fetched(session, fetched)
-        except (errors.DecryptionError, errors.IntegrityError):
-            # Without the container's key a member can still remove or replace its parts.
-            opened = Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
-        following = drafting.draft_next(
-            session, item.change, opened, basis.grants, recipients, basis.key, basis.time
-        )
-        return _judged(item, following, fetched, basis.time)
-
-    left = _open(list(bases))
-    await _sign_each(session, left, draft, sum(len(bases[item].grants or ()) for item in left))
-    left = _open(left)
+                await _seal_new(session, item)
+    else:
+        for item, fetched in await _read_each(session, items):
+            with tasks.alone(item.fail):
+                # A deletion with which the broker answers an upload must be proved by the tombstone.
+                async with fetching.deletion_proved(session, fetched.container_id):
+                    await _seal(session, item, fetched)
+    left = await _signed(session, [item for item in items if item.is_open])
     await (send_many if len(items) > 1 else send_one)(session, left)
 
 
-def _holders(fetched: Fetched, grants: Grants | None) -> Holders:
-    """Return the users and groups that a new access list names; the view says which of them are groups."""
-    return Holders.of(grants or {}, drafting.members_of(fetched.state), fetched.view.groups)
+async def _signed(session: Session, items: Sequence[Writing]) -> list[Writing]:
+    """Draft and sign the records of these items; return those that have not failed."""
+    recipients = await _recipients(session, items)
+    for item in items:
+        # Fetching the keys of a new access list may have brought a later epoch of the group. The author then
+        # has to act in that epoch (docs/spec/groups.md, rule V6).
+        fetched = item.basis.fetched
+        if fetched is not None and (group := fetched.group) is not None:
+            with tasks.alone(item.fail):
+                group = await session.groups.opened(group.group_id)
+                item.basis = replace(item.basis, fetched=replace(fetched, group=group))
+    items = [item for item in items if item.is_open]
+    wraps = sum(len(item.basis.grants or ()) for item in items)
+    if len(items) == 1 and wraps <= MANY_WRAPS:
+        _sign_each(session, items, recipients)
+    elif items:
+        # One thread drafts them all: more would wait for each other, as a wrap keeps the interpreter's lock.
+        await io_thread.in_pool(_sign_each, session, items, recipients)
+    return [item for item in items if item.is_open]
+
+
+def _sign_each(session: Session, items: Sequence[Writing], recipients: Recipients) -> None:
+    """Draft and sign the records of these items, several by one key as a batch (docs/spec/ids.md, 2.7)."""
+    by_key = defaultdict[int, list[Attempt]](list)
+    for item in items:
+        try:
+            item.attempt = draft(session, item, recipients)
+        except BrokerError as error:
+            item.fail(error)
+        else:
+            by_key[item.basis.key.index].append(item.attempt)
+    for index, attempts in by_key.items():
+        key = session.keys.ring.signing[index]
+        for at in range(0, len(attempts), batch.MAX_SIZE):
+            some = attempts[at : at + batch.MAX_SIZE]
+            if len(some) == 1:
+                signatures = [key.sign(LABEL, some[0].known.bare)]
+            else:
+                salts = [random_bytes(HASH_SIZE) for _ in some]
+                signatures = batch.sign_each(key.sign, [each.known.hash for each in some], salts)
+            for attempt, signature in zip(some, signatures, strict=True):
+                attempt.sign(signature)
 
 
 def _wanted(change: Change) -> dict[str, bool]:
@@ -410,8 +411,17 @@ async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[W
     return left
 
 
-async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Basis | None:
-    """Check a change and seal its new parts; None if it changes nothing or is outdated."""
+async def _seal_new(session: Session, item: Writing) -> None:
+    """Seal the parts of a new container."""
+    grants = item.change.recipients
+    _check_ends(session, item.change)
+    verify = partial(recipients_of, session, Holders.of(None, grants))
+    await seal_parts(session, item.change, item.container_id, None, verify)
+    item.basis = Basis(None, await session.signing_key(), now(), grants)
+
+
+async def _seal(session: Session, item: Writing, fetched: Fetched) -> None:
+    """Check a change and seal its new parts, unless it changes nothing or is outdated."""
     change = item.change
     _check_unchanged(item, fetched)
     allowed = await _allowed(session, item, fetched)
@@ -419,32 +429,32 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
         _check_unchanged(item, allowed)
     fetched, state = allowed, allowed.state
     _check_ends(session, change)
-    if drafting.changes_nothing(state, change, fetched.time):
-        item.present = await opening.secured(session, fetched, asked=())
-        return None
+    if changes_nothing(state, change, fetched.time):
+        item.present = await fetching.secured(session, fetched, asked=())
+        return
     newer_keys = change.may_renew and await is_outdated(
         session, state.governing.access, fetched.view
     )
-    grants = drafting.new_grants(state, change, fetched.time, newer_keys=newer_keys)
+    grants = new_grants(state, change, fetched.time, newer_keys=newer_keys)
     if change.renews and grants is None:
-        item.present = await opening.secured(session, fetched, asked=())
-        return None
+        item.present = await fetching.secured(session, fetched, asked=())
+        return
     _check_settled(state, change, grants)
     if Role.Content not in change.sealed and change.upload is None:
         await change.begin_upload(session, item.container_id, fetched.query)
     commitment = None if grants else state.governing.governing.keyCommitment
-    verify = partial(recipients_of, session, _holders(fetched, grants))
+    verify = partial(recipients_of, session, Holders.of(fetched, grants))
     await seal_parts(session, change, item.container_id, commitment, verify, fetched.query)
     # An upload may have taken hours. If the mark was raised meanwhile, later readings could not show whether
     # this record took effect: start again from the new head.
     _, mark = fetching.mark_of(session, item.container_id)
     if mark is not None and mark.version > state.record.version:
         item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))
-        return None
+        return
     time, key = now(), await session.signing_key()
-    after = drafting.time_after(fetched, key, time)
-    grants = drafting.new_grants(state, change, after, newer_keys=newer_keys)
-    return Basis(fetched, key, time, grants)
+    after = time_after(fetched, key, time)
+    grants = new_grants(state, change, after, newer_keys=newer_keys)
+    item.basis = Basis(fetched, key, time, grants)
 
 
 def _check_ends(session: Session, change: Change) -> None:
@@ -483,19 +493,23 @@ async def _allowed(session: Session, item: Writing, fetched: Fetched) -> Fetched
     """
     fetched = await _accepted(session, fetched)
     try:
-        await drafting.check_allowed(session, fetched, item.change)
+        await check_allowed(session, fetched, item.change)
     except errors.PermissionDeniedError as denied:
         refused = denied
     else:
         return fetched
-    for group_id in await _other_groups(session, fetched):
-        found = await fetching.fetch(
-            session, fetched.container_id, **_wanted(item.change), via=group_id
-        )
-        with contextlib.suppress(errors.PermissionDeniedError):
-            await drafting.check_allowed(session, found, item.change)
-            item.via = group_id
-            return found
+    # If the list names no group, no request is made.
+    named = set(fetched.view.groups) - {fetched.view.via}
+    for group in await session.groups.listed() if named else []:
+        if group.accepted and str(group.group_id) in named:
+            wanted = _wanted(item.change)
+            found = await fetching.fetch(
+                session, fetched.container_id, **wanted, via=group.group_id
+            )
+            with contextlib.suppress(errors.PermissionDeniedError):
+                await check_allowed(session, found, item.change)
+                item.via = group.group_id
+                return found
     raise refused
 
 
@@ -509,18 +523,6 @@ async def _accepted(session: Session, fetched: Fetched) -> Fetched:
                 f"You have not accepted group {group.group_id}: call acceptGroup before you write through it."
             )
     return replace(fetched, group=group)
-
-
-async def _other_groups(session: Session, fetched: Fetched) -> list[uuid.UUID]:
-    """Return the groups of a container's list that the user has accepted, without the one they read through.
-
-    If the list names no group, no request is made.
-    """
-    named = set(fetched.view.groups) - {fetched.view.via}
-    if not named:
-        return []
-    listed = await session.groups.listed()
-    return [each.group_id for each in listed if each.accepted and str(each.group_id) in named]
 
 
 def _check_settled(state: State, change: Change, grants: Grants | None) -> None:
@@ -540,65 +542,361 @@ def _check_settled(state: State, change: Change, grants: Grants | None) -> None:
 
 def _check_no_conflict(first: State, latest: State, change: Change) -> None:
     """Raise `ConflictError` if another member changed a field that this change changes too."""
-    before, after = first.governing.governing, latest.governing.governing
-    fields = {
-        "access": change.names_whole_list
-        and first.governing.known.hash != latest.governing.known.hash,
-        "header": change.header is not KEEP
-        and _id(first.record.header) != _id(latest.record.header),
-        "content": change.content is not KEEP
-        and _id(first.record.content) != _id(latest.record.content),
-        "type": change.type is not KEEP and before.type != after.type,
+    changes = {
+        "access": change.names_whole_list,
+        "header": change.header is not KEEP,
+        "content": change.content is not KEEP,
+        "type": change.type is not KEEP,
     }
-    if changed := " and ".join(name for name, is_changed in fields.items() if is_changed):
-        raise errors.ConflictError(f"Somebody else changed the {changed} meanwhile: read it again.")
+    before, after = _fields(first), _fields(latest)
+    changed = [name for name in before if changes[name] and before[name] != after[name]]
+    if changed:
+        raise errors.ConflictError(
+            f"Somebody else changed the {' and '.join(changed)} meanwhile: read it again."
+        )
 
 
-def _id(part: Part | None) -> bytes | None:
-    return None if part is None else part.partId
+def _fields(state: State) -> dict[str, object]:
+    """Return what identifies the present value of each field."""
+    header, content = state.record.header, state.record.content
+    return {
+        "access": state.governing.known.hash,
+        "header": header and header.partId,
+        "content": content and content.partId,
+        "type": state.governing.governing.type,
+    }
 
 
-def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> Attempt:
-    """Judge a draft at this time as a reader would; raise `PermissionDeniedError` if one would refuse it."""
-    change = item.change
-    state = _judge_own(draft, fetched, time)
-    if change.names_whole_list and state.unsettled is not None:
-        state = replace(state, unsettled=None)
-    for sealed in change.sealed.values():
-        sealed.sent_under = state.governing.governing.keyCommitment
-    inline = {role: sealed.inline for role, sealed in change.sealed.items()}
-    carried = {
-        role: opening.sealed_part(fetched, role)
+def draft(session: Session, item: Writing, recipients: Recipients) -> Attempt:
+    """Return the record that applies a change to the head that was read, or creates the container.
+
+    The author acts for the group through which they read, if any. `recipients` have the keys of the users and
+    groups of a new access list.
+    """
+    fetched = item.basis.fetched
+    if fetched is None:
+        return _draft_first(session, item, recipients)
+    try:
+        opened = fetching.open_fetched(session, fetched)
+    except (errors.DecryptionError, errors.IntegrityError):
+        # Without the container's key a member can still remove or replace its parts.
+        opened = Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
+    return _draft_next(session, item, opened, recipients)
+
+
+def _draft_first(session: Session, item: Writing, recipients: Recipients) -> Attempt:
+    change, key, time = item.change, item.basis.key, item.basis.time
+    container_key = random_bytes(KEY_SIZE)
+    text = None if change.type is KEEP else change.type
+    salted, digest = make_type(item.container_id, text)
+    access = make_access(
+        item.container_id, 1, session.fingerprint, digest, container_key, change.recipients, recipients, {}
+    )  # fmt: skip
+    commitment = access.governing.keyCommitment
+    parts = {
+        role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
+    }
+    record = ContainerRecord(
+        containerId=item.container_id,
+        nonce=item.nonce,
+        version=1,
+        parent=None,
+        author=session.fingerprint,
+        keyIndex=key.index,
+        time=max(time, key.introduced),
+        link=None,
+        governing=access.governing,
+        header=parts.get(Role.Header),
+        content=parts.get(Role.Content),
+        tombstone=False,
+    )
+    content = change.sealed.get(Role.Content)
+    length = None if content is None else content.length
+    return _judged(item, record, access, salted, text, length)
+
+
+def _draft_next(session: Session, item: Writing, opened: Opened, recipients: Recipients) -> Attempt:
+    change, state, basis = item.change, opened.state, item.basis
+    version = state.record.version + 1
+    before = state.governing.governing
+    served = opened.view.type
+    text = open_type(state, served)
+    via = None if opened.group is None else via_at(opened.group, basis.time)
+    salted, digest = None, before.type
+    if change.type is not KEEP and (served is None or change.type != text):
+        text = change.type
+        salted, digest = make_type(state.container_id, text)
+    access, container_key, governing = None, opened.container_key, None
+    if basis.grants is not None:
+        container_key = random_bytes(KEY_SIZE)
+        access = make_access(
+            state.container_id, version, session.fingerprint, digest, container_key, basis.grants, recipients,
+            members_of(state), None if via is None else via.group,
+        )  # fmt: skip
+        governing = access.governing
+    elif digest != before.type:
+        governing = msgspec.structs.replace(before, type=digest)
+    commitment = (governing or before).keyCommitment
+    is_resealed = access is not None
+    parts = {
+        role: _part(change, role, opened, container_key, commitment, is_resealed=is_resealed)
         for role in Role
-        if fetched is not None and change.carries(role)
     }
-    return Attempt(draft, state, fetched, {**carried, **inline}, inline)
+    record = ContainerRecord(
+        containerId=state.container_id,
+        nonce=None,
+        version=version,
+        parent=state.head.hash,
+        author=session.fingerprint,
+        keyIndex=basis.key.index,
+        time=time_after(opened, basis.key, basis.time),
+        link=Link(state.governing.record.version, state.governing.known.hash),
+        governing=governing,
+        header=parts[Role.Header],
+        content=parts[Role.Content],
+        tombstone=change.delete,
+        via=via,
+    )
+    content = change.sealed.get(Role.Content)
+    length = None if content is None else content.length
+    if content is None and record.content is not None:
+        # Another member may have sealed an invalid part key. It must not keep the author from other changes.
+        with contextlib.suppress(errors.DecryptionError, errors.IntegrityError):
+            length = opened.length
+    return _judged(item, record, access, salted, text, length)
 
 
-def _judge_own(draft: Draft, fetched: Fetched | None, time: int) -> State:
-    """Return the container's state after a draft, which is judged as it is, not parsed from its encoding."""
-    known, record = Known.of(draft.record), draft.record
-    unsigned = Signed(encode_object(record), b"")
-    access = None if draft.access is None else draft.access.list
+def _judged(
+    item: Writing,
+    record: ContainerRecord,
+    access: NewAccess | None,
+    salted: TypeText | None,
+    text: str | None,
+    length: int | None,
+) -> Attempt:
+    """Judge a record as a reader would; raise `PermissionDeniedError` if one would refuse it.
+
+    The record is judged as it is, not parsed from its encoding.
+    """
+    change, fetched, time = item.change, item.basis.fetched, item.basis.time
+    known, unsigned = Known.of(record), Signed(encode_object(record), b"")
+    listed = None if access is None else access.list
     try:
         check_form(record)
         if fetched is None:
-            after = judge_first(known, access or AccessList.whole([]), time)
-            return State(known, unsigned, after, True, record.author, record.time, record.author)
-        before, acting = fetched.state, None
-        if fetched.group is not None and record.via is not None:
-            acting = drafting.acting_by(fetched.group, record.via)
-        after = judge_next(known, before.governing, access, before.head, time, acting)
+            after = judge_first(known, listed or AccessList.whole([]), time)
+            state = State(known, unsigned, after, True, record.author, record.time, record.author)
+        else:
+            before, acting = fetched.state, None
+            if fetched.group is not None and record.via is not None:
+                acting = acting_by(fetched.group, record.via)
+            after = judge_next(known, before.governing, listed, before.head, time, acting)
+            state = replace(
+                before,
+                head=known,
+                signed=unsigned,
+                governing=after,
+                complete=before.complete and after.access.complete,
+                follower=None,
+                unsettled=None if change.names_whole_list else before.unsettled,
+            )
     except errors.IntegrityError as error:
-        raise drafting.beyond_own_access(error) from None
-    return replace(
-        before,
-        head=known,
-        signed=unsigned,
-        governing=after,
-        complete=before.complete and after.access.complete,
-        follower=None,
+        raise beyond_own_access(error) from None
+    for sealed in change.sealed.values():
+        sealed.sent_under = after.governing.keyCommitment
+    inline = {role: sealed.inline for role, sealed in change.sealed.items()}
+    carried = {
+        role: fetching.sealed_part(fetched, role)
+        for role in Role
+        if fetched is not None and change.carries(role)
+    }
+    return Attempt(state, access, salted, text, length, fetched, {**carried, **inline}, inline)
+
+
+def via_at(group: OpenGroup, time: int) -> Via:
+    """Return the via of a record that the user makes through a group at this time.
+
+    It names the newest record of the group in its latest epoch. If a manager's clock was ahead, it names an
+    older one with the same leaf of the user: a record must not be dated before the one that it names (V5).
+    """
+    chain, leaf = group.chain, group.members[group.fingerprint]
+    named = leaf.version
+    for version in reversed(chain.moments):
+        moment = chain.moments[version]
+        if moment.epoch < group.epoch or version < leaf.version:
+            break
+        named = version
+        if moment.time <= time:
+            break
+    return Via(chain.name, group.epoch, named, chain.moments[named].hash)
+
+
+def acting_by(group: OpenGroup, via: Via) -> Acting:
+    """Return the user's own membership, without a proof: this device has verified all leaves."""
+    chain = group.chain
+    since = chain.moments[via.version].time
+    return Acting(via.group, group.role, since, chain.end_of(via.epoch), chain.ended)
+
+
+def new_grants(
+    state: State, change: Change, time: int, *, newer_keys: bool = False
+) -> Grants | None:
+    """Return the grants of the record's access list; None if the record does not change access.
+
+    They are the grants asked for, or those in force if rule 5 demands a renewal: a user without access knows
+    the container key, or it is wrapped to a key that its user has replaced (`newer_keys`). Users who have
+    left are in neither, unless they are asked for. A record that seals nothing new is never a renewal.
+    """
+    if change.grants is not KEEP and not change.delete:
+        return _asked(state, change.grants, time)
+    if not change.may_renew or not (newer_keys or state.governing.needs_renewal(time)):
+        return None
+    return _present(state, time)
+
+
+def changes_nothing(state: State, change: Change, time: int) -> bool:
+    """Return whether a merge would leave the access list as it is.
+
+    The removal of a user whose entry has expired, or who has left, is a change: they have the container key.
+    """
+    if not isinstance(change.grants, Merge) or change.grants.remove & members_of(state).keys():
+        return False
+    present = {user_id_of(each): entry for each, entry in state.governing.present(time).items()}
+    return all(_has(present.get(user), grant) for user, grant in change.grants.add.items())
+
+
+def _has(entry: Entry | None, grant: Grant) -> bool:
+    """Return whether an entry gives exactly this access, to this fingerprint if the caller gave one."""
+    return (
+        entry is not None
+        and (entry.permissions, entry.expiresAt) == (grant.permissions, grant.expiresAt)
+        and grant.fingerprint in (None, entry.fingerprint)
     )
+
+
+def time_after(fetched: Fetched, key: KnownKey, time: int) -> int:
+    """Return `time`, the clock's, or the earliest later time that a record after this state may have."""
+    state, group = fetched.state, fetched.group
+    after = max(time, key.introduced, state.record.time, state.governing.record.time)
+    if group is None:
+        return after
+    return max(after, group.chain.moments[via_at(group, time).version].time)
+
+
+def members_of(state: State) -> dict[uuid.UUID, Entry]:
+    """Return the entries in force by user or group id. Deleted users and groups among them have no keys."""
+    return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
+
+
+async def check_allowed(session: Session, fetched: Fetched, change: Change) -> None:
+    """Raise `PermissionDeniedError` for a change that the author's access, or rule 4, does not allow.
+
+    Raises `InvalidArgumentError` if access goes to the creator by default and the creator was deleted, and
+    if others would get access to the author's own address book or list of links.
+    """
+    state, time = fetched.state, fetched.time
+    entry = state.entry
+    if entry is None or entry.is_expired(time):
+        raise errors.PermissionDeniedError("Your access to this container has expired.")
+    missing = ContainerAccessLevel(change.needed() & ~entry.permissions)
+    if missing:
+        raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
+    present = _present(state, time)
+    asked = present if change.grants is KEEP else _asked(state, change.grants, time)
+    if change.type is not KEEP:
+        check_own_type(session.userId, change.type, asked)
+    if change.grants is KEEP:
+        return
+    if added := asked.keys() - present.keys():
+        check_own_type(session.userId, open_type(state, fetched.view.type), added)
+    try:
+        before = _grants(state.governing.access.unexpired(time))
+        left = {user_id_of(fingerprint) for fingerprint in state.governing.left}
+        check_delegation(entry, before, asked, complete=True, left=left)
+    except errors.IntegrityError as error:
+        raise beyond_own_access(error) from None
+    if not change.grants:
+        creator = user_id_of(state.createdBy)
+        try:
+            await recipients_of(session, Holders([creator], (), ()))
+        except errors.NotFoundError:
+            raise errors.InvalidArgumentError(
+                "accessLevels must name users: by default they name the container's creator, "
+                f"user {creator}, who was deleted"
+            ) from None
+
+
+def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedError:
+    """Return the error for a change that a reader would refuse."""
+    return errors.PermissionDeniedError(f"This change is beyond your own access: {error}")
+
+
+def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
+    """Return the whole access list after a change; an empty one gives access to the creator.
+
+    Raises `ClockError` for access that ends before `time`, which is never before the newest record's.
+    """
+    added = grants.add if isinstance(grants, Merge) else grants
+    if any(each.expiresAt is not None and each.expiresAt <= time for each in added.values()):
+        raise errors.ClockError(
+            "The access would end before the container was changed last: set this machine's clock right, or "
+            "choose a later expiresAt."
+        )
+    if not isinstance(grants, Merge):
+        return grants or {user_id_of(state.createdBy): OWNER}
+    merged = grants.into(_present(state, time))
+    if not merged:
+        raise errors.InvalidArgumentError(
+            "Nobody would have access to the container: delete it with deleteContainer instead."
+        )
+    if len(merged) > MAX_ENTRIES:
+        raise errors.TooLargeError(
+            f"{len(merged)} users would have access to the container: it takes at most {MAX_ENTRIES}."
+        )
+    return merged
+
+
+def _present(state: State, time: int) -> Grants:
+    """Return the access in force that has not expired, without the users who have left."""
+    return _grants(state.governing.present(time))
+
+
+def _grants(entries: Mapping[bytes, Entry]) -> Grants:
+    return {
+        user_id_of(fingerprint): Grant(entry.permissions, entry.expiresAt)
+        for fingerprint, entry in entries.items()
+    }
+
+
+def _part(
+    change: Change,
+    role: Role,
+    opened: Opened,
+    container_key: bytes | None,
+    commitment: bytes,
+    *,
+    is_resealed: bool,
+) -> Part | None:
+    """Return a part of the next record: none, new, or carried (resealed for a new container key)."""
+    if change.delete:
+        return None
+    if role in change.sealed:
+        if container_key is None:
+            raise errors.DecryptionError(
+                "The container's key does not open, so nothing can be sealed under it: replace the "
+                "whole container with updateContainer."
+            )
+        return change.sealed[role].finish(container_key, commitment)
+    part = opened.state.record.part(role) if change.keeps(role) else None
+    if part is None or not is_resealed:
+        return part
+    found = opened.part(role)
+    if found is None or container_key is None:
+        raise errors.DecryptionError(
+            f"The container's {role.name.lower()} does not open and cannot be carried over: replace "
+            "it with updateContainer, or delete the container."
+        )
+    return found.reseal(container_key)
 
 
 async def _keep_own(session: Session, before: State | None, own: State) -> None:
@@ -649,20 +947,21 @@ def _fork() -> errors.ForkError:
     )
 
 
-async def _recipients(session: Session, items: Sequence[tuple[Writing, Holders]]) -> Recipients:
+async def _recipients(session: Session, items: Sequence[Writing]) -> Recipients:
     """Return the keys of the users and groups of all new lists.
 
     That takes one request for all users and one for all groups. If it fails, the keys are fetched for each
     container alone, so that the error is that of the container which caused it.
     """
     found: dict[uuid.UUID, Recipient] = {}
+    each_of = {item: Holders.of(item.basis.fetched, item.basis.grants) for item in items}
     if len(items) > 1:
-        everybody = {each for _, holders in items for each in holders.ids}
-        groups = {each for _, holders in items for each in holders.groups}
+        everybody = {each for holders in each_of.values() for each in holders.ids}
+        groups = {each for holders in each_of.values() for each in holders.groups}
         with tasks.alone(lambda _: None):
             found |= await recipients_of(session, Holders(everybody, everybody, groups))
     has_all = bool(found)
-    for item, holders in items:
+    for item, holders in each_of.items():
         with tasks.alone(item.fail):
             if has_all:
                 check_living(holders, found)
@@ -671,5 +970,94 @@ async def _recipients(session: Session, items: Sequence[tuple[Writing, Holders]]
     return found
 
 
-def _open(items: Sequence[Writing]) -> list[Writing]:
-    return [item for item in items if not item.is_done and item.error is None]
+async def recipients_of(session: Session, holders: Holders) -> Recipients:
+    """Return the verified current keys of users and groups. Makes no request for the session's user.
+
+    Deleted users are left out. Raises `NotFoundError` for a deleted user or group that is not a member
+    already: the entry of one that was deleted may stay, but a new one must not be made.
+    """
+    found = {session.userId: recipient_of(session.directory.own)}
+    others = set(holders.ids) - found.keys()
+    if not others:
+        return found
+    groups = {each for each in others if each in holders.groups or _is_pinned(session, each)}
+    try:
+        users = await session.directory.latest(others - groups)
+    except errors.NotFoundError:  # a request for users' keys fails if it names a group
+        unknown = [each for each in others - groups if not session.directory.knows(each)]
+        more = await session.groups.among(unknown)
+        if not more:
+            raise
+        groups |= more
+        users = await session.directory.latest(others - groups)
+    found |= {user: recipient_of(chain) for user, chain in users.items() if not chain.closed}
+    chains = await session.groups.chains(dict.fromkeys(groups, MAX_UINT))
+    for chain in chains.values():
+        # A list keeps a deleted group, under its last key, until somebody removes it (groups.md, 10).
+        if chain.ended is None or uuid8(chain.name) in holders.members:
+            found[uuid8(chain.name)] = Recipient(
+                chain.name, chain.roster.epoch, chain.roster.publicKey
+            )
+    check_living(holders, found)
+    return found
+
+
+def check_living(holders: Holders, found: Recipients) -> None:
+    """Raise `NotFoundError` for a user or group without current keys that is not a member already."""
+    for each in holders.ids:
+        if each not in found and each not in holders.members:
+            kind = "group" if each in holders.groups else "user"
+            raise errors.NotFoundError(
+                f"{kind.capitalize()} {each} was deleted: remove the {kind} from accessLevels."
+            )
+
+
+async def is_outdated(session: Session, access: AccessList, view: ContainerView) -> bool:
+    """Return whether some wrap of a list is for a key or an epoch that has been replaced (rule 5).
+
+    The view names users and groups that have newer ones. The keys of users that this session knows count as
+    well, and the groups that this device knows. If a group that the session's user manages owes an epoch, it
+    is raised first (groups.md, 3.5).
+    """
+    await _raise_owed(session, access, view.groupRecipients)
+    return await session.directory.has_newer_key(access, view.recipients) or await _has_newer_epoch(
+        session, access, view.groupRecipients
+    )
+
+
+async def _raise_owed(session: Session, access: AccessList, stated: Sequence[GroupState]) -> None:
+    """Make new keys (epochs) for groups in a list that need one, if the session's user manages them.
+
+    A group needs one if the broker says so, or if the members that this session has read show it.
+    """
+    if session.groups.raise_owed is None:
+        return
+    epochs = {uuid.UUID(each.groupId): each.epoch for each in stated if each.owed}
+    chains = session.groups.verified
+    for name in (name for name, entry in access.entries.items() if entry.wrapHash is not None):
+        group_id, known = uuid8(name), chains.get(name)
+        is_stated = group_id in epochs and (known is None or known.roster.epoch <= epochs[group_id])
+        if is_stated or session.groups.owes(group_id):
+            with contextlib.suppress(
+                errors.NotFoundError, errors.PermissionDeniedError
+            ):  # not a manager now
+                await session.groups.raise_owed(group_id)
+
+
+async def _has_newer_epoch(
+    session: Session, access: AccessList, stated: Sequence[GroupState]
+) -> bool:
+    if stated:
+        versions = {uuid.UUID(each.groupId): each.version for each in stated}
+        listed = versions.keys() & set(map(uuid8, access.entries))
+        with groups_exist():
+            await session.groups.chains({each: versions[each] for each in listed})
+    return any(
+        entry.wrapHash is not None and entry.keyIndex < (epoch_of(session, entry) or 0)
+        for entry in access.entries.values()
+    )
+
+
+def _is_pinned(session: Session, holder: uuid.UUID) -> bool:
+    """Return whether this device has pinned a group of this id. Skips the lookup for known users."""
+    return not session.directory.knows(holder) and session.groups.known(holder) is not None

@@ -22,8 +22,8 @@ from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import sending
-from scbroker.client.containers.drafting import beyond_own_access
 from scbroker.client.containers.sending import Sending, outcomes_said, send_one, until_stored
+from scbroker.client.containers.writing import beyond_own_access
 from scbroker.client.core import group_records
 from scbroker.client.core.group_records import NewRoster, Present, Secret, Texts, make_roster
 from scbroker.client.core.sealing import make_access, make_type
