@@ -19,7 +19,7 @@ from scbroker import (
     ServerProvider,
     Stream,
 )
-from scbroker.client import following
+from scbroker.client import events
 from scbroker.client.users import session
 from scbroker.wire.codec import Message
 from tests.client.conftest import id_of
@@ -40,7 +40,7 @@ READER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.View
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses of an outage a tenth as long."""
-    monkeypatch.setattr(following, "_LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(events, "_LONGEST_PAUSE", 1.0)
 
 
 def take(stream: Stream[ContainerEvent], count: int) -> list[ContainerEvent]:
@@ -286,7 +286,7 @@ def test_the_end_of_a_session_ends_its_waiting_stream(
     other = new_provider(own.getKeyRing().result(PATIENCE), at=fresh_broker)
     with own.followEvents(1) as stream:
         wait_until(lambda: followers(fresh_broker) == 1)
-        assert following._WAIT > PATIENCE
+        assert events._WAIT > PATIENCE
         ENDS[end](own, other)
         with pytest.raises(BrokerError.notAuthenticatedError):
             take(stream, 1)
@@ -315,7 +315,7 @@ def test_an_event_written_through_one_broker_is_followed_through_another(
     alice = new_provider(True, at=one)
     other = new_provider(alice.getKeyRing().result(PATIENCE), at=two)
     with other.followEvents(1) as stream:
-        assert following._WAIT > PATIENCE
+        assert events._WAIT > PATIENCE
         for number in range(1, 21):
             wait_until(lambda: followers(two) == 1)
             create(alice)

@@ -27,7 +27,6 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client import following
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.users.session import Session
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -585,8 +584,8 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
         pauses.append(seconds)
         await tick()
 
-    monkeypatch.setattr(following, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
-    monkeypatch.setattr(following, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(events, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
+    monkeypatch.setattr(events, "monotonic", lambda: 0.0)
     [alice] = mallory.people(1)
     device = mallory.device_of(alice)
     with counted(mallory, answer) as asked, device.followEvents(1):

@@ -1,4 +1,4 @@
-"""Read the event log page by page, and check it against what this device has read of it before.
+"""Read and follow the event log page by page, and check it against what this device has read of it before.
 
 No user signs events: only the broker says what happened. But a device can notice missing, reordered and
 altered events. Ids have no gaps, and the device's mark keeps the highest id together with a digest of all
@@ -12,11 +12,14 @@ nothing else: not by the ends that a page names, nor by an answer that was filte
 Spec: docs/spec/protocol.md, section 5.
 """
 
+import asyncio
 import contextlib
 import itertools
+import logging
+import secrets
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from time import monotonic
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,14 +27,17 @@ from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment
-from scbroker.client.http.requests import Query, query_of
+from scbroker.client.calls.stream import Pages
+from scbroker.client.http.requests import MAX_ANSWER, Query, query_of
 from scbroker.client.users.session import Session
 from scbroker.records.canonical import decoder
+from scbroker.records.container_record import GROUP_TYPE
 from scbroker.types import ContainerEvent, Head, Heads
 from scbroker.vocabulary import ContainerEventType
-from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
+from scbroker.wire import codec
+from scbroker.wire.events import HEARTBEAT, MAX_PAGE, NO_EVENTS, Event, Events, digest_with
 
-Criteria = dict[str, str | list[str]]
+Filters = dict[str, str | list[str]]
 _KIND: Final = "events"
 _MAX_ID: Final = 2**53 - 1
 _MOST: Final = 1_000_000
@@ -93,14 +99,6 @@ class Source(NamedTuple):
         return [public_event(event, self.group) for event in found]
 
 
-@dataclass(slots=True)
-class _Ends:
-    """The lowest and the highest id of the log, known from the mark or from a page of this reading."""
-
-    first: int
-    last: int
-
-
 class _Log(msgspec.Struct, frozen=True):
     """A log as it was read: all matching events with ids from `first` to `end`.
 
@@ -125,9 +123,9 @@ def checked_criteria(
     containerType: str | None,
     startId: int | None,
     endId: int | None,
-) -> Criteria:
+) -> Filters:
     """Return the criteria as the query of a request; `InvalidArgumentError` for an impossible id."""
-    criteria: Criteria = {}
+    criteria: Filters = {}
     if eventType is not None:
         criteria["eventType"] = [str(kind) for kind in eventType]
     if containerId is not None:
@@ -143,7 +141,7 @@ def checked_criteria(
     return criteria
 
 
-async def events(source: Source, criteria: Criteria) -> list[ContainerEvent]:
+async def events(source: Source, criteria: Filters) -> list[ContainerEvent]:
     """Return all matching events, up to the last one that the log had at the first page."""
     mark = source.mark()[1]
     log = await _fetch(source, criteria, mark)
@@ -158,7 +156,7 @@ async def end_of_log(source: Source) -> int:
     """Return the highest id of the log. No event is read, and the mark stays as it is."""
     mark = source.mark()[1]
     page = await source.call({"startId": str(_MAX_ID), "limit": "1"})
-    _check_ends(page, _Ends(mark.first, mark.last))
+    _check_ends(page, mark.first, mark.last)
     return page.lastId
 
 
@@ -180,7 +178,7 @@ async def check_page(source: Source, first: int, mark: Mark, page: Events) -> li
             f"The broker's event log ends at {page.lastId}, so that {first} is not its next id: if startId "
             "came from this log, the broker lost events."
         )
-    criteria: Criteria = {"startId": str(first), "endId": str(min(first + MAX_PAGE - 1, _MAX_ID))}
+    criteria: Filters = {"startId": str(first), "endId": str(min(first + MAX_PAGE - 1, _MAX_ID))}
     log = await _fetch(source, criteria, mark, page)
     return (await _follow(source, criteria, mark, log)).events
 
@@ -210,7 +208,7 @@ async def _read_afresh(source: Source, last: int) -> Mark:
     mark = (await _fetch(source, {"endId": "1"}, Mark())).before
     while mark.read < last:
         end = min(mark.read + _AT_ONCE, last)
-        criteria: Criteria = {"startId": str(mark.read + 1), "endId": str(end)}
+        criteria: Filters = {"startId": str(mark.read + 1), "endId": str(end)}
         log = await _fetch(source, criteria, mark)
         _check_whole(log, mark, mark)
         if not log.events:
@@ -219,7 +217,7 @@ async def _read_afresh(source: Source, last: int) -> Mark:
     return mark
 
 
-async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) -> _Log:
+async def _follow(source: Source, criteria: Filters, begun: Mark, log: _Log) -> _Log:
     """Check a log without gaps against the mark, and raise the mark to the log's end.
 
     Other operations and programs may have raised the mark meanwhile: the log must agree with it. If the mark
@@ -247,20 +245,20 @@ async def _check_last(source: Source, mark: Mark) -> None:
     If the broker has dropped that event, nothing is left to compare.
     """
     if mark.hash:
-        last: Criteria = {"startId": str(mark.last), "endId": str(mark.last)}
+        last: Filters = {"startId": str(mark.last), "endId": str(mark.last)}
         with contextlib.suppress(errors.EventsExpiredError):
             _check_whole(await _fetch(source, last, mark), mark, mark)
 
 
 async def _fetch(
-    source: Source, criteria: Criteria, mark: Mark, fetched: Events | None = None
+    source: Source, criteria: Filters, mark: Mark, fetched: Events | None = None
 ) -> _Log:
     """Fetch all pages; `fetched` is the first one if the caller has it already.
 
     If the broker drops the next event meanwhile, begin again with the first one that is kept, or raise
     `EventsExpiredError` if the criteria have a `startId`.
     """
-    ends = _Ends(mark.first, mark.last)
+    lowest, highest = mark.first, mark.last
     found: list[Event] = []
     query = dict(criteria)
     first = expected = int(str(criteria.get("startId", 0))) or 1
@@ -270,10 +268,15 @@ async def _fetch(
     while True:
         page = fetched or await source.call(query)
         fetched = None
-        _check_ends(page, ends)
+        _check_ends(page, lowest, highest)
+        lowest, highest = page.firstId, page.lastId
         if page.firstId > expected:
             if "startId" in criteria:
-                raise _expired(page.firstId)
+                raise errors.EventsExpiredError(
+                    f"The broker keeps no events below {page.firstId} any more: read your containers afresh, "
+                    f"then go on with getEvents(startId={page.firstId}).",
+                    firstId=page.firstId,
+                )
             found, begun, first, expected = [], None, page.firstId, page.firstId
         begun = begun or page
         if last is None:
@@ -296,16 +299,11 @@ async def _fetch(
         query |= {"startId": str(expected), "endId": str(end)}
 
 
-def _expired(first: int) -> errors.EventsExpiredError:
-    return errors.EventsExpiredError(
-        f"The broker keeps no events below {first} any more: read your containers afresh, then go on "
-        f"with getEvents(startId={first}).",
-        firstId=first,
-    )
+def _check_ends(page: Events, lowest: int, highest: int) -> None:
+    """Check that since the last page or the mark, the log only dropped its oldest events and got new ones.
 
-
-def _check_ends(page: Events, ends: _Ends) -> None:
-    """Check that since the last page or the mark, the log only dropped its oldest events and got new ones."""
+    `lowest` and `highest` are the ids that the mark or a page of this reading had as ends of the log.
+    """
     if not 1 <= page.firstId <= page.lastId + 1:
         raise errors.IntegrityError(
             f"The broker's log begins at {page.firstId} and ends at {page.lastId}: it withholds events."
@@ -314,21 +312,20 @@ def _check_ends(page: Events, ends: _Ends) -> None:
         raise errors.BrokerFaultError(
             "The broker serves a digest of dropped events and has dropped none: ask its operator."
         )
-    if page.lastId > ends.last + _FARTHEST:
+    if page.lastId > highest + _FARTHEST:
         raise errors.IntegrityError(
             f"The broker says that its event log ends at {page.lastId}. No log grows so far: ask its "
             "operator."
         )
-    if page.lastId < ends.last:
+    if page.lastId < highest:
         raise errors.RollbackError(
-            f"The broker's event log ends at {page.lastId}; this device has read to {ends.last}.{_RESET}"
+            f"The broker's event log ends at {page.lastId}; this device has read to {highest}.{_RESET}"
         )
-    if page.firstId < ends.first:
+    if page.firstId < lowest:
         raise errors.RollbackError(
-            f"The broker's event log begins at {page.firstId}; its events below {ends.first} were "
+            f"The broker's event log begins at {page.firstId}; its events below {lowest} were "
             f"dropped.{_RESET}"
         )
-    ends.first, ends.last = page.firstId, page.lastId
 
 
 def _check_order(ids: Sequence[int], first: int) -> None:
@@ -420,3 +417,228 @@ def public_event(event: Event, group: uuid.UUID | None) -> ContainerEvent:
         previousContainerType=event.previousContainerType,
         groupId=group,
     )
+
+
+_WAIT: Final = 300
+"""Seconds that the broker is asked to wait for an event."""
+_GROUPS_AT_ONCE: Final = 8
+"""Groups whose logs are waited for at once. A broker takes 32 requests of a user in each process."""
+_TURN: Final = 10
+"""Seconds to wait for one group's log if there are more groups than slots: then another log gets the slot."""
+_LATE: Final = 60.0
+"""Seconds after the wait until an unfinished answer is given up, even if heartbeats arrive."""
+_FLOOR: Final = 1.0
+"""Least seconds between requests while no event comes: a broker could answer each of them at once."""
+_LONGEST_PAUSE: Final = 30.0
+_REPORT_SECONDS: Final = 60.0
+_WAITABLE: Final = (errors.BrokerUnavailableError, errors.ConflictError)
+_log = logging.getLogger("scbroker")
+
+
+def matches(
+    event: ContainerEvent,
+    kinds: Collection[ContainerEventType] | None,
+    container_id: uuid.UUID | None,
+    container_type: str | None,
+) -> bool:
+    """Return whether the caller wants an event, by the rules of `getEvents`."""
+    types = event.containerType, event.previousContainerType
+    return (
+        (kinds is None or event.eventType in kinds)
+        and (container_id is None or event.containerId == container_id)
+        and (container_type is None or container_type in types)
+    )
+
+
+async def follow(
+    session: Session,
+    start: int | None,
+    group_starts: Mapping[uuid.UUID, int],
+    is_wanted: Callable[[ContainerEvent], bool],
+) -> Pages[ContainerEvent]:
+    """Yield pages of wanted events without end, of the user's own log and of those of accepted groups.
+
+    A log begins with its id in `start` or `group_starts` or, without one, after its present end. Every event
+    from there on is read: only ids without a gap prove that none is missing. So each is delivered once and in
+    order, also across lost connections, expired tokens and several brokers. If the broker is unreachable or
+    overloaded, the client asks again after growing pauses; every other error ends the stream.
+    """
+    places = dict[uuid.UUID | None, int | None]([(None, start), *group_starts.items()])
+    logs = Logs(session, places)
+    # Changes are delayed only during the first attempt: otherwise each would wait until an outage ends.
+    beginning: contextlib.AbstractContextManager[None] = session.beginning()
+    failed, reported = 0, 0.0
+    try:
+        while True:
+            try:
+                with beginning:
+                    beginning = contextlib.nullcontext()
+                    await logs.begin()
+                source, found = await logs.next()
+            except _WAITABLE as error:
+                failed += 1
+                if failed == 1 or monotonic() - reported >= _REPORT_SECONDS:
+                    reported = monotonic()
+                    _log.warning("followEvents waits for the broker: %s", error)
+                await asyncio.sleep(_pause(error, failed))
+                continue
+            if failed:
+                _log.info("followEvents goes on: the broker answers again")
+            failed = 0
+            yield [event for event in source.shown(found) if is_wanted(event)]
+    finally:
+        await logs.close()
+
+
+class Logs:
+    """The logs that a reader follows: the user's own, and that of each group that the user has accepted.
+
+    `places` has the id of the next event of each log, by group; None is the user's own. Without an id a log
+    begins after its present end. The log of a group that the user creates begins with its first event. The
+    log of a group is followed until the user's membership ends. `begun` is called with the logs that began
+    after their present end: what was read before may have changed without an event that is shown here.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        places: Mapping[uuid.UUID | None, int | None],
+        begun: Callable[[set[uuid.UUID | None]], Awaitable[None]] | None = None,
+    ) -> None:
+        self._session, self._begun = session, begun
+        self.places: dict[uuid.UUID | None, int | None] = {None: None, **places}
+        self._waits: dict[uuid.UUID | None, asyncio.Task[list[Event]]] = {}
+        """The requests that wait for the next events of each log."""
+        self._turns = asyncio.Semaphore(_GROUPS_AT_ONCE)
+        self._moved = asyncio.Event()
+        self._moved.set()
+        self._moving: asyncio.Task[object] | None = None
+        self._has_offers = False
+        session.groups.followers.add(self._moved)
+
+    async def begin(self) -> None:
+        """List the groups again if they may have changed; find the end of each log without a start."""
+        if self._moved.is_set():
+            await self._list_groups()
+        begun = set[uuid.UUID | None]()
+        try:
+            for group in [group for group, first in self.places.items() if first is None]:
+                async with self._while_member(group):
+                    end = await end_of_log(Source(self._session, group))
+                    self.places[group] = end + 1
+                    begun.add(group)
+        finally:
+            if begun and self._begun is not None:
+                await self._begun(begun)
+
+    async def next(self) -> tuple[Source, list[Event]]:
+        """Wait for the next events of any log, and return them, verified.
+
+        If a log raises an error, the next call continues with all logs.
+        """
+        while True:
+            await self.begin()
+            for group, first in self.places.items():
+                if group not in self._waits:
+                    wait = self._wait(group, max(1, first or 0))
+                    self._waits[group] = asyncio.create_task(wait)
+            if self._moving is None:
+                self._moving = asyncio.create_task(self._moved.wait())
+            await asyncio.wait(
+                [*self._waits.values(), self._moving], return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._moving.done():
+                self._moving = None
+            for group in [group for group, wait in self._waits.items() if wait.done()]:
+                async with self._while_member(group):
+                    found = self._waits.pop(group).result()
+                    if found:
+                        self.places[group] = found[-1].id + 1
+                        self._note(group, found)
+                        return Source(self._session, group), found
+                    if group is None and self._has_offers:  # perhaps accepted on another device
+                        self._moved.set()
+
+    async def _wait(self, group: uuid.UUID | None, first: int) -> list[Event]:
+        """Wait for events of a log, a group's in a free slot. Return none if the broker ended the wait."""
+        source = Source(self._session, group)
+        if group is None:
+            return await _wait(source, first, _WAIT)
+        async with self._turns:
+            is_crowded = len(self.places) > _GROUPS_AT_ONCE + 1
+            return await _wait(source, first, _TURN if is_crowded else _WAIT)
+
+    async def close(self) -> None:
+        self._session.groups.followers.discard(self._moved)
+        tasks = [*self._waits.values(), *filter(None, [self._moving])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _list_groups(self) -> None:
+        listed = await self._session.groups.listed()
+        self._moved.clear()
+        self._has_offers = not all(each.accepted for each in listed)
+        accepted = {each.group_id for each in listed if each.accepted}
+        for group in self.places.keys() - accepted - {None}:
+            self._end(group)
+        self.places = {**dict.fromkeys(accepted), **self.places}
+
+    @contextlib.asynccontextmanager
+    async def _while_member(self, group: uuid.UUID | None) -> AsyncIterator[None]:
+        """Stop following a group whose log the broker denies; listing the groups exposes a false denial."""
+        try:
+            yield
+        except errors.EventsExpiredError as error:
+            error.containerId = group
+            raise
+        except errors.NotFoundError:
+            if group is None:
+                raise
+            self._end(group)
+            # Without a pause, a broker that lists the group but denies its log would keep this in a loop.
+            await asyncio.sleep(_FLOOR)
+            self._moved.set()
+
+    def _end(self, group: uuid.UUID | None) -> None:
+        del self.places[group]
+        wait = self._waits.pop(group, None)
+        if wait is not None:
+            wait.cancel()
+
+    def _note(self, group: uuid.UUID | None, found: Sequence[Event]) -> None:
+        """Have the groups listed again after events about the user's memberships."""
+        if group is not None:
+            return
+        for event in found:
+            if event.containerType == GROUP_TYPE:
+                self._moved.set()
+                is_own = event.relatedUserId == str(self._session.userId)
+                if event.eventType == "Added" and event.version == 1 and is_own:
+                    self.places.setdefault(uuid.UUID(event.containerId), 1)
+
+
+async def _wait(source: Source, first: int, seconds: int) -> list[Event]:
+    """Wait for events from an id on, and return them, checked; none if the broker ended the wait."""
+    began, mark = monotonic(), source.mark()[1]
+    query = {**source.query, "startId": str(first), "wait": str(seconds)}
+    octets = await source.session.wait("/v1/events", seconds + _LATE, query)
+    message, found = bytes(octets).lstrip(HEARTBEAT), list[Event]()
+    if message:
+        try:
+            page = codec.decode(Events, message, MAX_ANSWER)
+        except errors.InvalidArgumentError as error:
+            raise errors.BrokerFaultError(
+                f"The broker's answer does not follow the protocol: {error}"
+            ) from None
+        found = await check_page(source, first, mark, page)
+    if not found:
+        await asyncio.sleep(max(0.0, began + _FLOOR - monotonic()))
+    return found
+
+
+def _pause(error: errors.BrokerError, attempt: int) -> float:
+    """Return the seconds before the next attempt: growing to 30, and up to 45 if the broker names a wait."""
+    growing = min(0.2 * 2.0 ** min(attempt, 10), _LONGEST_PAUSE)
+    named = min(getattr(error, "retryAfter", None) or 0.0, _LONGEST_PAUSE)
+    return max(growing, named) * (1 + secrets.randbelow(1001) / 1000) / 2 + named / 2

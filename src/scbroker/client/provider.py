@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scbroker import errors
 from scbroker.cards import ContactCard
-from scbroker.client import arguments, events, following
+from scbroker.client import arguments, events
 from scbroker.client.arguments import (
     Changes,
     EventTypes,
@@ -1402,8 +1402,10 @@ class BrokerProvider(Operations, abc.ABC):
         session, group_starts = self._session(), groupStartIds or {}
         for start in (startId, *group_starts.values()):
             events.checked_criteria(None, None, None, start, None)
-        criteria = following.Criteria(eventType, containerId, containerType)
-        return following.follow(session, startId, group_starts, criteria)
+        wanted = partial(
+            events.matches, kinds=eventType, container_id=containerId, container_type=containerType
+        )
+        return events.follow(session, startId, group_starts, wanted)
 
     def _session(self) -> Session:
         """Return the current session; `NotAuthenticatedError` without one."""

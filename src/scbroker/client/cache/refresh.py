@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from scbroker import errors
-from scbroker.client import following
+from scbroker.client import events
 from scbroker.client.arguments import moment, no_progress, now
 from scbroker.client.cache.copies import Copies, Copy
 from scbroker.client.calls import tasks
@@ -149,7 +149,7 @@ class Refresh:
         """Containers marked as stale since `read` last chose which ones to read: these stay stale."""
         self._is_stale = asyncio.Event()
         self._places: dict[uuid.UUID | None, int | None] = {}
-        """The ids of the next events, as `following.Logs` has them."""
+        """The ids of the next events, as `events.Logs` has them."""
 
     def changed(self, ids: Iterable[uuid.UUID], version: int = 0) -> None:
         """Mark containers as stale. `_next` drops those that still have no copy after a pause."""
@@ -165,7 +165,7 @@ class Refresh:
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
         with contextlib.suppress(msgspec.DecodeError):  # another version wrote it: start anew
             self._places = {} if stored is None else _PLACES.decode(stored)
-        logs = following.Logs(self._session, self._places, self._begun)
+        logs = events.Logs(self._session, self._places, self._begun)
         try:
             while True:
                 await self._reach.reached()
@@ -183,7 +183,7 @@ class Refresh:
         finally:
             await logs.close()
 
-    async def _follow_on(self, logs: following.Logs) -> None:
+    async def _follow_on(self, logs: events.Logs) -> None:
         await logs.begin()
         if self._places != logs.places:
             self._places = dict(logs.places)

@@ -542,9 +542,9 @@ def evidence(
 ) -> History:
     """Ask for what a view leaves to be fetched; return its last piece, which is left to be judged.
 
-    `reader` and `role` are those of `State`. After each other piece the mark is raised, and stored if all entries so far were disclosed: otherwise the
-    past has to be judged again anyhow (section 8). The mark stays if the head is a tombstone, which is
-    verified with the last piece.
+    `reader` and `role` are those of `State`. After each other piece the mark is raised, and stored if all
+    entries so far were disclosed: otherwise the past has to be judged again anyhow (section 8). The mark
+    stays if the head is a tombstone, which is verified with the last piece.
     """
     head = view.head.signed if view.head is not None else None
     is_fresh = mark is None or mark.partial
