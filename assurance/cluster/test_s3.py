@@ -160,7 +160,7 @@ def test_an_upload_of_a_killed_client_is_resumed_by_another_process(
         import os, signal, sys
         from pathlib import Path
         from scbroker import FileTrustStore, ServerProvider
-        from scbroker.client.parts.transfers import Meter
+        from scbroker.client.parts import Meter
         key, url, store, file, folder, password, passphrase = sys.argv[1:]
         provider = ServerProvider(
             key, url, "first", trustStore=FileTrustStore(folder), objectStoreOrigins=[store]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from assurance.fuzz import variations as v
 from assurance.fuzz.target import feed, kept
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.parts.downloads import open_run
+from scbroker.client.parts import open_run
 from scbroker.crypto.seal import seal
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError

@@ -105,7 +105,7 @@ _TABLES: Final = (
     # Users with their device passes, and the logs of their marks (scbroker.client.users.trust_store).
     "CREATE TABLE user (slot INTEGER PRIMARY KEY, id BLOB UNIQUE, pass BLOB)",
     "CREATE TABLE entry (id INTEGER PRIMARY KEY, mac BLOB, hash BLOB, body BLOB)",
-    # Unfinished transfers (scbroker.client.parts.transfers).
+    # Unfinished transfers (scbroker.client.parts).
     "CREATE TABLE journal (name BLOB, number INTEGER, time INTEGER, sealed BLOB, "
     "PRIMARY KEY (name, number)) WITHOUT ROWID",
     # The index of names (scbroker.client.cache.index).

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scbroker import errors
 from scbroker.cards import ContactCard
-from scbroker.client import arguments, events
+from scbroker.client import arguments, events, parts
 from scbroker.client.arguments import (
     Changes,
     EventTypes,
@@ -69,7 +69,6 @@ from scbroker.client.containers.change import (
 )
 from scbroker.client.containers.contents import ContentReader
 from scbroker.client.http.requests import Requests
-from scbroker.client.parts import downloads
 from scbroker.client.people import links
 from scbroker.client.rosters import operations as groups
 from scbroker.client.rosters import writing as group_writing
@@ -896,7 +895,7 @@ class BrokerProvider(Operations, abc.ABC):
         not fit on the disk, and what `getContainer` raises.
         The broker learns which segments of the content are fetched, and when."""
         use = partial(
-            contents.save, target=downloads.checked_target(path), progress=progress or no_progress
+            contents.save, target=parts.checked_target(path), progress=progress or no_progress
         )
         return await self._read(containerId, use, content=True)
 

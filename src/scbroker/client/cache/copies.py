@@ -30,7 +30,7 @@ from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers.fetching import Fetched, groups_named, mark_of
 from scbroker.client.http.requests import Options, Query
-from scbroker.client.parts.downloads import path_of
+from scbroker.client.parts import path_of
 from scbroker.client.users.session import Keys, Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import HASH_SIZE, sha256

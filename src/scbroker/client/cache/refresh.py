@@ -28,7 +28,7 @@ from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import Fetched
 from scbroker.client.http.requests import answered_soon
-from scbroker.client.parts.downloads import Download
+from scbroker.client.parts import Download
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import each_mark
 from scbroker.errors import BrokerError, UnreachableError

@@ -27,8 +27,7 @@ from scbroker.client.arguments import Content, Progress, Segment, no_progress
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core.sealing import NewPart
 from scbroker.client.http.requests import Query
-from scbroker.client.parts.downloads import RUN
-from scbroker.client.parts.uploads import Upload, send, start
+from scbroker.client.parts import RUN, Upload, begin_upload, send
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
@@ -158,7 +157,7 @@ class Change:
         """
         content = self.content
         if isinstance(content, Content) and content.identity and (content.total or 0) > RUN:
-            self.upload = await start(session, content, container_id, query)
+            self.upload = await begin_upload(session, content, container_id, query)
 
     def end_upload(self) -> None:
         """Drop the resume journal: from here on this part must not be reused.

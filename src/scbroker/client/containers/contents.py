@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scbroker import errors
+from scbroker.client import parts
 from scbroker.client.arguments import Progress, moment, no_progress, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import Promise, io_thread
@@ -29,8 +30,7 @@ from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import Fetched, Opened, deletion_proved
 from scbroker.client.core.judging import Mark, since_of
 from scbroker.client.http.requests import check_order
-from scbroker.client.parts import downloads
-from scbroker.client.parts.downloads import Download
+from scbroker.client.parts import Download
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import each_mark
 from scbroker.errors import BrokerError
@@ -102,7 +102,7 @@ async def read(session: Session, opened: Opened, progress: Progress) -> bytes | 
     found = _find(session, opened)
     if isinstance(found, Download):
         async with deletion_proved(session, opened.container_id):
-            return await downloads.whole(found, progress)
+            return await parts.whole(found, progress)
     if found is not None:
         progress(len(found), len(found))
     return found
@@ -115,8 +115,8 @@ async def save(session: Session, opened: Opened, target: Path, progress: Progres
         return None
     if isinstance(found, Download):
         async with deletion_proved(session, opened.container_id):
-            return await downloads.save_large(session, found, target, progress)
-    length = await downloads.save_small(target, found)
+            return await parts.save_large(session, found, target, progress)
+    length = await parts.save_small(target, found)
     progress(length, length)
     return length
 

@@ -12,8 +12,7 @@ import pytest
 
 from scbroker import BrokerError, FileTrustStore
 from scbroker.client.local_state import LocalState
-from scbroker.client.parts.downloads import RUN
-from scbroker.client.parts.transfers import Journal
+from scbroker.client.parts import RUN, Journal
 from tests.kit import state
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network

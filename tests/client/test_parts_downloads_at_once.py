@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, ServerProvider
+from scbroker.client import parts
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.parts import downloads
-from scbroker.client.parts.downloads import RUN
+from scbroker.client.parts import RUN
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT
 from tests.client.conftest import refusal
@@ -77,7 +77,7 @@ def test_a_download_that_ended_shares_no_memory_that_its_threads_still_use(
 ) -> None:
     file = new_file(tmp_path, "file")
     first, second = (alice.createContainer(file).result(PATIENCE).id for _ in range(2))
-    stuck, honest = Stuck(), downloads.open_run
+    stuck, honest = Stuck(), parts.open_run
 
     def open_run(
         opened: OpenPart, run: int, sealed: memoryview, hashes: bytes, target: memoryview
@@ -91,7 +91,7 @@ def test_a_download_that_ended_shares_no_memory_that_its_threads_still_use(
                 raise BrokerError.integrityError("an error in another thread")
         return size
 
-    monkeypatch.setattr(downloads, "open_run", open_run)
+    monkeypatch.setattr(parts, "open_run", open_run)
     with under_way(alice) as is_alone:
         saving = alice.saveContainerContent(first, tmp_path / "first")
         assert stuck.is_there.wait(PATIENCE)

@@ -11,8 +11,7 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore, ServerProvider
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.local_state import LocalState
-from scbroker.client.parts.downloads import _Partial
-from scbroker.client.parts.transfers import Journal
+from scbroker.client.parts import Journal, _Partial
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS

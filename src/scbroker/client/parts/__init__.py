@@ -1,1 +1,0 @@
-"""Move large contents to and from the broker, and resume them."""
