@@ -31,7 +31,7 @@ from typing import Any, Protocol, Self, Unpack, overload, runtime_checkable
 from scbroker.cards import ContactCard
 from scbroker.client.calls.tasks import Promise
 from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
-from scbroker.client.calls.stream import EventHandlers, Stream
+from scbroker.client.calls.operation import EventHandlers, Stream
 from scbroker.client.arguments import Progress
 from scbroker.types import AccessChange, Link, NewContainer
 from scbroker.vocabulary import (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.cards import ContactCard as ContactCard
     from scbroker.client.cached_provider import CachedProvider as CachedProvider
+    from scbroker.client.calls.operation import Stream as Stream
     from scbroker.client.calls.operation import mainQueue as mainQueue
-    from scbroker.client.calls.stream import Stream as Stream
     from scbroker.client.calls.tasks import Promise as Promise
     from scbroker.client.contacts import Contacts as Contacts
     from scbroker.client.containers.contents import ContentReader as ContentReader
@@ -106,7 +106,7 @@ _HOME = {
     "SentChange": "types",
     "ServerProvider": "client.server_provider",
     "SessionStore": "client.users.session_store",
-    "Stream": "client.calls.stream",
+    "Stream": "client.calls.operation",
     "TrustStore": "client.users.trust_store",
     "UnsettledAccess": "types",
     "Usage": "types",

@@ -23,8 +23,7 @@ from scbroker.client.arguments import Id, moment
 from scbroker.client.cache.copies import USER, Copies, OfflineSession
 from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.cache.refresh import Reach, Refresh
-from scbroker.client.calls.operation import begun, called, mainQueue, operation, ready
-from scbroker.client.calls.stream import Pages
+from scbroker.client.calls.operation import Pages, begun, called, mainQueue, operation, ready
 from scbroker.client.calls.tasks import all_or_first_error, io_thread
 from scbroker.client.http.requests import answered_soon
 from scbroker.client.provider import BaseProvider, Work

@@ -12,8 +12,7 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from scbroker.client.cache.copies import Copies, OfflineSession
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.cache.refresh import Reach, Refresh
-from scbroker.client.calls.operation import Handlers, VoidHandlers
-from scbroker.client.calls.stream import Pages
+from scbroker.client.calls.operation import Handlers, Pages, VoidHandlers
 from scbroker.client.calls.tasks import Promise
 from scbroker.client.provider import BaseProvider, Work
 from scbroker.client.server_provider import ServerProvider

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment
-from scbroker.client.calls.stream import Pages
+from scbroker.client.calls.operation import Pages
 from scbroker.client.http.requests import MAX_ANSWER, Query, query_of
 from scbroker.client.users.session import Session
 from scbroker.records.canonical import decoder

@@ -55,8 +55,14 @@ from scbroker.client.arguments import (
     key_ring_first,
     no_progress,
 )
-from scbroker.client.calls.operation import Operations, called, operation, operation_of_forms
-from scbroker.client.calls.stream import Pages, stream_operation
+from scbroker.client.calls.operation import (
+    Operations,
+    Pages,
+    called,
+    operation,
+    operation_of_forms,
+    stream_operation,
+)
 from scbroker.client.containers import contents, fetching, marks, writing
 from scbroker.client.containers.change import (
     OWNER,

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 from scbroker import errors
 from scbroker.cards import ContactCard
 from scbroker.client.arguments import Progress
-from scbroker.client.calls.operation import Handlers, Operations, VoidHandlers
-from scbroker.client.calls.stream import EventHandlers, Stream
+from scbroker.client.calls.operation import (
+    EventHandlers,
+    Handlers,
+    Operations,
+    Stream,
+    VoidHandlers,
+)
 from scbroker.client.calls.tasks import Promise
 from scbroker.client.containers import contents, fetching
 from scbroker.client.containers.change import Change, Grants, Merge

@@ -1,4 +1,4 @@
-"""Make one function of an operation's body that serves both call styles.
+"""Make one function of an operation's body that serves both call styles; hand out streams of results.
 
 An operation is an `async def` under `@operation`. The function made here checks the arguments by the types
 of the parameters, starts the body, lets it go on on scbroker's thread, and passes its outcome to a `Promise`
@@ -10,6 +10,13 @@ thread runs them; in a plain script, `mainQueue.run()` does. The queue owns its 
 job is lost when a loop ends, since it waits for the next loop, or for `run`. asyncio has no function that
 returns the loop of another thread. So the queue notes the main thread's loop whenever a provider is made or
 an operation is called there (docs/adr, 11).
+
+Results that arrive one after another come from an asynchronous generator of pages, which runs on scbroker's
+thread. It produces the next page only after the consumer has begun the previous one: at most one page is
+prefetched, so memory stays bounded. A consumer takes an item without waiting, and waits for a wake-up only
+when none has arrived; so a wait that is cancelled or interrupted loses no item. `Stream` is the consumer's
+end. The running generator shares `_Feed` with it and does not reference the stream, so that a stream is
+closed when its last reference goes.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ import asyncio
 import atexit
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import inspect
 import logging
@@ -25,7 +33,9 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Collection, Coroutine, Generator
+import weakref
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Sequence
+from concurrent.futures import Executor
 from typing import (
     Any,
     Concatenate,
@@ -33,6 +43,7 @@ from typing import (
     Generic,
     NotRequired,
     ParamSpec,
+    Self,
     TypedDict,
     TypeVar,
     get_type_hints,
@@ -40,11 +51,19 @@ from typing import (
 
 from scbroker import errors
 from scbroker.client.arguments import Check, accepted, check_of
-from scbroker.client.calls.tasks import Promise, io_thread, public_error
+from scbroker.client.calls.tasks import (
+    Promise,
+    check_process,
+    io_thread,
+    public_error,
+    set_done,
+    would_block_loop,
+)
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Operations")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 OnError = Callable[[errors.BrokerError], object]
@@ -59,7 +78,7 @@ class Handlers(TypedDict, Generic[T]):
 
     completionHandler: Callable[[T], object]
     errorHandler: OnError
-    queue: NotRequired[concurrent.futures.Executor | None]
+    queue: NotRequired[Executor | None]
 
 
 class VoidHandlers(TypedDict):
@@ -67,7 +86,7 @@ class VoidHandlers(TypedDict):
 
     completionHandler: Callable[[], object]
     errorHandler: OnError
-    queue: NotRequired[concurrent.futures.Executor | None]
+    queue: NotRequired[Executor | None]
 
 
 Body = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
@@ -275,7 +294,7 @@ def check_handler(name: str, key: str, handler: object) -> None:
         )
 
 
-def checked_queue(queue: object) -> concurrent.futures.Executor:
+def checked_queue(queue: object) -> Executor:
     """Return the executor that runs handlers: the main queue unless another one is given."""
     if queue is None and not mainQueue.is_served:
         raise errors.InvalidArgumentError(
@@ -283,11 +302,11 @@ def checked_queue(queue: object) -> concurrent.futures.Executor:
             "threads, or pass mainQueue and call mainQueue.run() on the main thread."
         )
     runner = mainQueue if queue is None else queue
-    if not isinstance(runner, concurrent.futures.Executor) or isinstance(
+    if not isinstance(runner, Executor) or isinstance(
         runner, concurrent.futures.ProcessPoolExecutor
     ):
         raise errors.InvalidArgumentError(
-            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
+            f"queue must be a Executor of threads, not {type(queue).__name__}."
         )
     return runner
 
@@ -332,9 +351,7 @@ class _Handlers:
         submit_handler(self._queue, self._name, functools.partial(handler, *outcome))
 
 
-def submit_handler(
-    queue: concurrent.futures.Executor, name: str, handler: Callable[[], object]
-) -> bool:
+def submit_handler(queue: Executor, name: str, handler: Callable[[], object]) -> bool:
     """Run a handler of an operation on the queue; return False if the queue was shut down.
 
     An error that the handler raises is logged, because no caller could catch it.
@@ -359,7 +376,7 @@ LONGEST_WAIT = 1.0
 """Seconds of a wait on the main thread: a Ctrl-C that comes just before it is handled only when it ends."""
 
 
-class MainQueue(concurrent.futures.Executor):
+class MainQueue(Executor):
     """Run submitted functions on the main thread, one after the other.
 
     Tk, Qt and other loops that are not asyncio's run it from a timer: `mainQueue.run(0)`.
@@ -510,3 +527,276 @@ def _on_main_thread() -> bool:
 
 
 mainQueue: MainQueue = MainQueue()  # noqa: N816 - the interface's own name
+
+
+Pages = AsyncGenerator[Sequence[T], None]
+_EVENTS: Final = ("eventHandler", "errorHandler", "queue")
+
+
+class EventHandlers(TypedDict, Generic[T]):
+    """The keywords of a stream's handlers (PEP 692), and the executor that runs them."""
+
+    eventHandler: Callable[[T], object]
+    errorHandler: OnError
+    queue: NotRequired[Executor | None]
+
+
+class _EndedError(Exception):
+    """Raised by `take`: the stream has no further item."""
+
+
+class _NotYetError(Exception):
+    """Raised by `take`: no item has arrived yet, so wait for a wake-up and take again."""
+
+
+class _Feed(Generic[T]):
+    """The rest of the current page, and the step of the generator that prefetches the next one."""
+
+    def __init__(self, name: str, pages: Pages[T], owner: object) -> None:
+        self._name, self._pages, self._owner = name, pages, owner
+        self._begun: collections.deque[T] = collections.deque()
+        self.is_over = False
+        self._wakers: list[Callable[[], object]] = []
+        self._process = os.getpid()
+        # Re-entrant: a finalizer of the stream may run in the midst of any method, on its thread.
+        self._lock = threading.RLock()
+        self._stepping = asyncio.Lock()
+        self._step()
+
+    def _step(self) -> None:
+        """Run the generator on scbroker's thread to its next page."""
+        self._next = io_thread.submit(self._name, self._next_page(), self._owner, endless=True)
+        self._next.add_done_callback(self._wake)
+
+    async def _next_page(self) -> Sequence[T] | None:
+        """Return the next page that is not empty; None at the end."""
+        async with self._stepping:
+            async for page in self._pages:
+                if page:
+                    return page
+        return None
+
+    def _wake(self, _: object = None) -> None:
+        with self._lock:
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            with contextlib.suppress(RuntimeError):  # the waiting task's event loop was closed
+                wake()
+
+    def take(self) -> T:
+        """Return the next item, or raise `_NotYetError`, `_EndedError`, or (once) the generator's error."""
+        check_process(self._process)
+        with self._lock:
+            if self._begun:
+                return self._begun.popleft()
+            if self.is_over:
+                raise _EndedError
+            if not self._next.done():
+                raise _NotYetError
+            failure: BaseException | None
+            try:
+                failure = self._next.exception()
+            except concurrent.futures.CancelledError as cancelled:
+                failure = cancelled
+            page = None if failure is not None else self._next.result()
+            if page is not None:
+                self._begun.extend(page)
+                self._step()
+                return self._begun.popleft()
+            self.is_over = True
+        if failure is None:
+            raise _EndedError
+        raise public_error(failure) from None
+
+    def wake_by(self, wake: Callable[[], object]) -> None:
+        """Call `wake` once, on any thread, when an item has arrived or the stream has ended."""
+        with self._lock:
+            waits = not (self._begun or self.is_over or self._next.done())
+            if waits:
+                self._wakers.append(wake)
+        if not waits:
+            wake()
+
+    def forget(self, wake: Callable[[], object]) -> None:
+        """Remove the wake-up of a consumer that waits no longer."""
+        with self._lock, contextlib.suppress(ValueError):  # `wake` was called and removed already
+            self._wakers.remove(wake)
+
+    def close(self) -> None:
+        """Drop what has arrived, wake all consumers, and end the generator."""
+        if self._process != os.getpid():
+            return  # the parent's feed: its lock may have been held at the fork
+        with self._lock:
+            was_over, self.is_over = self.is_over, True
+            self._begun.clear()
+        self._wake()
+        if not was_over:
+            self._next.cancel()
+            io_thread.submit(self._name, self._end(), endless=True)
+
+    async def _end(self) -> None:
+        async with self._stepping:  # after the step that was cancelled
+            await self._pages.aclose()
+
+
+class Stream(Generic[T_co]):
+    """Results that arrive one after another, for `for` and `async for`.
+
+    Iterating waits for the next result; `for` in a coroutine raises an `invalidArgumentError` instead,
+    because it would block the event loop. An error is raised once and ends the stream. `close` ends it at
+    once, and wakes threads and tasks that wait for a result. Leaving `with` or `async with` closes the
+    stream, and so does deleting the last reference to it. If a task is cancelled while it waits, no result is
+    lost: the next iteration returns it. Several threads or tasks may iterate over one stream; each result
+    goes to one of them.
+    """
+
+    __slots__ = ("__weakref__", "_feed", "_name")
+
+    def __init__(self, name: str, pages: Pages[T_co], owner: object = None) -> None:
+        self._name = name
+        self._feed: _Feed[T_co] = _Feed(name, pages, owner)
+        weakref.finalize(self, self._feed.close).atexit = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T_co:
+        if io_thread.is_current():
+            raise errors.InvalidArgumentError(
+                "next() on scbroker's own thread would wait for ever: call it on a thread of your own"
+            )
+        while True:
+            try:
+                return self._feed.take()
+            except _EndedError:
+                raise StopIteration from None
+            except _NotYetError:
+                if would_block_loop():
+                    raise errors.InvalidArgumentError(
+                        f"`for` over {self._name}() would block the running event loop: write `async for`, "
+                        "or call the function that iterates by asyncio.to_thread"
+                    ) from None
+                arrived = threading.Lock()
+            arrived.acquire()
+            wake = arrived.release
+            self._feed.wake_by(wake)
+            try:
+                while not arrived.acquire(timeout=LONGEST_WAIT):
+                    pass
+            finally:
+                self._feed.forget(wake)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T_co:
+        while True:
+            try:
+                return self._feed.take()
+            except _EndedError:
+                raise StopAsyncIteration from None
+            except _NotYetError:
+                loop = asyncio.get_running_loop()
+                arrived = loop.create_future()
+            wake = functools.partial(loop.call_soon_threadsafe, set_done, arrived)
+            self._feed.wake_by(wake)
+            try:
+                await arrived
+            finally:
+                self._feed.forget(wake)
+
+    def close(self) -> None:
+        """End the stream; callable from any thread, any number of times. It does not wait."""
+        self._feed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self._name}>"
+
+
+async def _deliver(
+    name: str, stream: Stream[T], event: Callable[[T], object], error: OnError, queue: Executor
+) -> None:
+    """Give each result to its handler, as one job on the queue, submitted after the previous job ran.
+
+    So handlers run in order and one at a time on any queue, and other jobs of the queue can run in between.
+    The stream is kept alive until it ends or is closed.
+    """
+    loop, handled = asyncio.get_running_loop(), asyncio.Event()
+
+    def handle(item: T) -> None:
+        try:
+            if not stream._feed.is_over:  # it may have been closed since
+                event(item)
+        finally:
+            loop.call_soon_threadsafe(handled.set)
+
+    try:
+        async for item in stream:
+            handled.clear()
+            if not submit_handler(queue, name, functools.partial(handle, item)):
+                break
+            await handled.wait()
+    except errors.BrokerError as failure:
+        submit_handler(queue, name, functools.partial(error, failure))
+    stream.close()
+    if isinstance(queue, MainQueue):
+        queue.arrived(name)
+
+
+def stream_operation(
+    body: Callable[Concatenate[S, P], Pages[T]],
+) -> Callable[Concatenate[S, P], Stream[T]]:
+    """Make an operation of a body that returns a generator of pages; callers get a Stream of their items."""
+    parameters = Parameters(body, _EVENTS)
+    name = parameters.name
+
+    @functools.wraps(body)
+    def call(self: Operations, /, *args: Any, **kwargs: Any) -> Any:
+        mainQueue.notice_loop()
+        event, error, queue = (kwargs.pop(key, None) for key in _EVENTS)
+        is_handled = not (event is error is queue is None)
+        if is_handled:
+            check_handler(name, "errorHandler", error)
+            check_handler(name, "eventHandler", event)
+            queue = checked_queue(queue)
+        try:
+            pages: Pages[Any] = self._perform(
+                name, parameters.body, parameters.checked(args, kwargs)
+            )
+        except Exception as failure:
+            if is_handled:
+                pages = _failing(failure)
+            elif isinstance(failure, errors.BrokerError):
+                raise
+            else:
+                raise public_error(failure) from failure
+        stream = Stream[Any](name, pages, self)
+        if is_handled:
+            if isinstance(queue, MainQueue):
+                queue.expect(name)
+            work = _deliver(name, stream, event, error, queue)
+            io_thread.submit(name, work, self, endless=True)
+        return stream
+
+    call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
+    call.parameters, call.forms = parameters, {}  # type: ignore[attr-defined] # as above
+    return call
+
+
+async def _failing(error: Exception) -> Pages[Any]:
+    no_pages: tuple[Sequence[Any], ...] = ()
+    for page in no_pages:
+        yield page
+    raise error

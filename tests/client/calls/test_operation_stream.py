@@ -14,8 +14,7 @@ import pytest
 import uvloop
 
 from scbroker import BrokerError, Stream, mainQueue
-from scbroker.client.calls.operation import Operations
-from scbroker.client.calls.stream import Pages, stream_operation
+from scbroker.client.calls.operation import Operations, Pages, stream_operation
 from scbroker.client.calls.tasks import io_thread
 from tests.client.calls.test_main_queue import when_run_waits
 from tests.kit.scripts import functions_of
@@ -126,13 +125,13 @@ def test_async_for_gets_the_same_in_any_event_loop(
 
 def test_one_page_is_prefetched_and_no_more(source: Source, stream: Stream[int]) -> None:
     source.send([1, 2], [3, 4], [5], None)
-    wait_until(lambda: stream._feed._prefetched)
+    wait_until(lambda: stream._feed._next.done())
     settle()
     assert source.asked == 1
     assert next(stream) == 1
     wait_until(lambda: source.asked == 2)
     assert next(stream) == 2
-    wait_until(lambda: stream._feed._prefetched)
+    wait_until(lambda: stream._feed._next.done())
     settle()
     assert source.asked == 2
     assert next(stream) == 3
