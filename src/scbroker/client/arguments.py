@@ -86,24 +86,18 @@ def _octets(name: str, value: Any) -> bytes:
     return bytes(instance_of(name, value, "bytes", bytes, bytearray, memoryview))
 
 
-def _list_of(kind: str, check_item: Check) -> Check:
+def _list_of(kind: str, check_item: Check, *one: type) -> Check:
+    """Return the check of a list; a single item of the types `one` may stand for a list of it."""
+
     def check(name: str, value: Any) -> list[Any]:
+        # A single Container is one item: its error then says to pass its id, not that a list is needed.
+        if one and (isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)):
+            return [check_item(f"{name}[0]", value)]
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
             raise errors.InvalidArgumentError(
                 f"{name} must be a list of {kind}, not {type(value).__name__}"
             )
         return [check_item(f"{name}[{number}]", item) for number, item in enumerate(value)]
-
-    return check
-
-
-def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) -> Check:
-    several = _list_of(kind, check_item)
-
-    def check(name: str, value: Any) -> Any:
-        # A single Container is one item: its error then says to pass its id, not that a list is needed.
-        is_one = isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)
-        return several(name, [value] if is_one else value)
 
     return check
 
@@ -190,16 +184,20 @@ class Given:
     """Return the value in the type of the body, or raise `InvalidArgumentError` with the parameter's name."""
 
 
+def _each(accepts: str, kind: str, check: Check, *one: type) -> Given:
+    """Return a list of `kind`, for whose items callers pass what `accepts` says, or one of them alone."""
+    several = f"Iterable[{accepts}]"
+    return Given(f"{accepts} | {several}" if one else several, _list_of(kind, check, *one))
+
+
+_level: Final = _instance("an AccessLevel", AccessLevel)
 Card = Annotated[
     ContactCard,
     Given("ContactCard", _instance("a ContactCard, as ContactCard.parse returns it", ContactCard)),
 ]
 Changes = Annotated[
     list[AccessChange],
-    Given(
-        "Iterable[AccessChange]",
-        _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
-    ),
+    _each("AccessChange", "AccessChange", _instance("an AccessChange", AccessChange)),
 ]
 EventTypes = Annotated[
     list[ContainerEventType],
@@ -208,59 +206,31 @@ EventTypes = Annotated[
 Expiry = Annotated[dt.datetime, Given("dt.datetime", aware_date)]
 GroupId = Annotated[uuid.UUID, Given("GroupRef", group_of)]
 Holders = Annotated[
-    list[uuid.UUID],
-    Given(
-        "HolderRef | Iterable[HolderRef]",
-        _one_or_list_of("UUID", (uuid.UUID, str, Person, NamedGroup), holder_of),
-    ),
+    list[uuid.UUID], _each("HolderRef", "UUID", holder_of, uuid.UUID, str, Person, NamedGroup)
 ]
 Id = Annotated[uuid.UUID, Given("uuid.UUID | str", uuid_of)]
-IdList = Annotated[list[uuid.UUID], Given("Iterable[uuid.UUID | str]", _list_of("UUID", uuid_of))]
-Ids = Annotated[
-    list[uuid.UUID],
-    Given(
-        "uuid.UUID | str | Iterable[uuid.UUID | str]",
-        _one_or_list_of("UUID", (uuid.UUID, str), uuid_of),
-    ),
-]
+IdList = Annotated[list[uuid.UUID], _each("uuid.UUID | str", "UUID", uuid_of)]
+Ids = Annotated[list[uuid.UUID], _each("uuid.UUID | str", "UUID", uuid_of, uuid.UUID, str)]
 Kind = Annotated[
     KeyType, Given("KeyType | int | str", lambda name, value: member_of(KeyType, value, name))
 ]
-LevelList = Annotated[
-    list[AccessLevel],
-    Given(
-        "Iterable[AccessLevel]", _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel))
-    ),
-]
-Levels = Annotated[
-    list[AccessLevel],
-    Given(
-        "AccessLevel | Iterable[AccessLevel]",
-        _one_or_list_of("AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)),
-    ),
-]
+LevelList = Annotated[list[AccessLevel], _each("AccessLevel", "AccessLevel", _level)]
+Levels = Annotated[list[AccessLevel], _each("AccessLevel", "AccessLevel", _level, AccessLevel)]
 LinkId = Annotated[uuid.UUID, Given("Link | uuid.UUID | str", _link_user)]
 LinkText = Annotated[str, Given("Link | str", _link_url)]
 LocalPath = Annotated[
     os.PathLike[str], Given("os.PathLike[str]", _instance("a pathlib.Path", os.PathLike))
 ]
 Managers = Annotated[
-    list[GroupManager],
-    Given("Iterable[GroupManager | UserRef]", _list_of("GroupManager", _group_manager)),
+    list[GroupManager], _each("GroupManager | UserRef", "GroupManager", _group_manager)
 ]
 Members = Annotated[
     list[MemberRole],
-    Given(
-        "MemberRole | UserRef | Iterable[MemberRole | UserRef]",
-        _one_or_list_of("MemberRole", (MemberRole, uuid.UUID, str, Person), _member_role),
-    ),
+    _each("MemberRole | UserRef", "MemberRole", _member_role, MemberRole, uuid.UUID, str, Person),
 ]
 NewContainers = Annotated[
     list[NewContainer],
-    Given(
-        "Iterable[NewContainer]",
-        _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
-    ),
+    _each("NewContainer", "NewContainer", _instance("a NewContainer", NewContainer)),
 ]
 Octets = Annotated[bytes, Given("bytes", _octets)]
 Permissions = Annotated[
@@ -273,19 +243,11 @@ Permissions = Annotated[
 Reports = Annotated[Callable[[int, int | None], None], Given("Progress", _progress)]
 Roles = Annotated[
     list[MemberRole],
-    Given(
-        "MemberRole | Iterable[MemberRole]",
-        _one_or_list_of("MemberRole", MemberRole, _instance("a MemberRole", MemberRole)),
-    ),
+    _each("MemberRole", "MemberRole", _instance("a MemberRole", MemberRole), MemberRole),
 ]
 Starts = Annotated[dict[uuid.UUID, int], Given("Mapping[uuid.UUID, int]", _ids_by_uuid)]
 UserId = Annotated[uuid.UUID, Given("UserRef", user_of)]
-Users = Annotated[
-    list[uuid.UUID],
-    Given(
-        "UserRef | Iterable[UserRef]", _one_or_list_of("UUID", (uuid.UUID, str, Person), user_of)
-    ),
-]
+Users = Annotated[list[uuid.UUID], _each("UserRef", "UUID", user_of, uuid.UUID, str, Person)]
 _GIVEN: Final[dict[str, Given]] = {
     name: each.__metadata__[0]
     for name, each in list(globals().items())

@@ -560,13 +560,29 @@ class Logs:
                         self._moved.set()
 
     async def _wait(self, group: uuid.UUID | None, first: int) -> list[Event]:
-        """Wait for events of a log, a group's in a free slot. Return none if the broker ended the wait."""
+        """Wait for events of a log from an id on, a group's in a free slot, and return them, checked.
+
+        Returns none if the broker ended the wait.
+        """
         source = Source(self._session, group)
-        if group is None:
-            return await _wait(source, first, _WAIT)
-        async with self._turns:
-            is_crowded = len(self.places) > _GROUPS_AT_ONCE + 1
-            return await _wait(source, first, _TURN if is_crowded else _WAIT)
+        async with contextlib.nullcontext() if group is None else self._turns:
+            is_crowded = group is not None and len(self.places) > _GROUPS_AT_ONCE + 1
+            seconds = _TURN if is_crowded else _WAIT
+            began, mark = monotonic(), source.mark()[1]
+            query = {**source.query, "startId": str(first), "wait": str(seconds)}
+            octets = await source.session.wait("/v1/events", seconds + _LATE, query)
+            message, found = bytes(octets).lstrip(HEARTBEAT), list[Event]()
+            if message:
+                try:
+                    page = codec.decode(Events, message, MAX_ANSWER)
+                except errors.InvalidArgumentError as error:
+                    raise errors.BrokerFaultError(
+                        f"The broker's answer does not follow the protocol: {error}"
+                    ) from None
+                found = await check_page(source, first, mark, page)
+            if not found:
+                await asyncio.sleep(max(0.0, began + _FLOOR - monotonic()))
+            return found
 
     async def close(self) -> None:
         self._session.groups.followers.discard(self._moved)
@@ -616,25 +632,6 @@ class Logs:
                 is_own = event.relatedUserId == str(self._session.userId)
                 if event.eventType == "Added" and event.version == 1 and is_own:
                     self.places.setdefault(uuid.UUID(event.containerId), 1)
-
-
-async def _wait(source: Source, first: int, seconds: int) -> list[Event]:
-    """Wait for events from an id on, and return them, checked; none if the broker ended the wait."""
-    began, mark = monotonic(), source.mark()[1]
-    query = {**source.query, "startId": str(first), "wait": str(seconds)}
-    octets = await source.session.wait("/v1/events", seconds + _LATE, query)
-    message, found = bytes(octets).lstrip(HEARTBEAT), list[Event]()
-    if message:
-        try:
-            page = codec.decode(Events, message, MAX_ANSWER)
-        except errors.InvalidArgumentError as error:
-            raise errors.BrokerFaultError(
-                f"The broker's answer does not follow the protocol: {error}"
-            ) from None
-        found = await check_page(source, first, mark, page)
-    if not found:
-        await asyncio.sleep(max(0.0, began + _FLOOR - monotonic()))
-    return found
 
 
 def _pause(error: errors.BrokerError, attempt: int) -> float:

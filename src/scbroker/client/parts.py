@@ -466,8 +466,6 @@ class Download:
         self._urls = PresignedUrls(session, self._path, query, self._runs)
         self._verified: bytes | None = None
         self._asking: Shared | None = None
-        self._spare: memoryview | None = None
-        """A free buffer for the sealed segments of the next call of `segments`; None while a call uses it."""
 
     async def hashes(self) -> bytes:
         """Return the segments' hashes, verified against the record. Concurrent callers share one request."""
@@ -522,11 +520,7 @@ class Download:
 
     async def segments(self, first: int, count: int) -> list[memoryview]:
         """Return the plaintexts of some segments, at most as many as a run has."""
-        # Take the spare buffer: concurrent calls have one each. After an error it is not put back, because a
-        # thread may still read from it.
-        buffer, self._spare = self._spare, None
-        if buffer is None or len(buffer) < count * SEALED_SEGMENT:
-            buffer = memoryview(bytearray(count * SEALED_SEGMENT))
+        buffer = memoryview(bytearray(count * SEALED_SEGMENT))
         received, hashes = await self._fetch(first, count, buffer)
 
         def opened(number: int) -> memoryview:
@@ -537,7 +531,6 @@ class Download:
         # One thread for each segment: opening them takes longer than fetching them.
         plain = await asyncio.gather(*(io_thread.in_pool(opened, n) for n in range(count)))
         await self._keep(first, received)
-        self._spare = buffer
         return plain
 
     async def _keep(self, first: int, verified: memoryview) -> None:

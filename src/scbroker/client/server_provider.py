@@ -226,22 +226,6 @@ class LinkProvider(ServerProvider):
         return super()._perform(name, body, given)
 
 
-async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> LinkProvider:
-    """Log in as the link's user; close the provider if that fails or if the link opens nothing."""
-    try:
-        await provider._adopt(_logged_in(provider, parts, passphrase))
-        page = await contents.page(provider._session(), contents.Wanted(None, 1, None), None)
-        if not page.containers:
-            raise errors.NotFoundError(
-                "The link opens no container: it has expired, its access was revoked, or its containers "
-                "were deleted. Ask who sent the link for a new one."
-            )
-    except BaseException:
-        await provider.__aexit__()
-        raise
-    return provider
-
-
 async def _logged_in(
     provider: LinkProvider, parts: LinkUrl, passphrase: str
 ) -> tuple[Session, None]:
@@ -309,4 +293,15 @@ async def openLink(
         objectStoreOrigins=objectStoreOrigins,
     )
     await called()
-    return await _opened(provider, parts, passphrase)
+    try:
+        await provider._adopt(_logged_in(provider, parts, passphrase))
+        page = await contents.page(provider._session(), contents.Wanted(None, 1, None), None)
+        if not page.containers:
+            raise errors.NotFoundError(
+                "The link opens no container: it has expired, its access was revoked, or its containers "
+                "were deleted. Ask who sent the link for a new one."
+            )
+    except BaseException:
+        await provider.__aexit__()
+        raise
+    return provider

@@ -103,13 +103,12 @@ def test_no_kind_of_mismatch_quotes_the_header(header: Any, kind: Any) -> None:
 
 
 def test_the_error_says_what_was_expected_and_where() -> None:
-    with pytest.raises(
-        BrokerError.invalidArgumentError, match=r"header\.count must be int, not str"
-    ):
+    wrong = "Expected `int`, got `str` at "
+    with pytest.raises(BrokerError.invalidArgumentError, match=rf"{wrong}header\.count$"):
         decode_header(b'{"name":"x","count":"y"}', Struct)
-    with pytest.raises(BrokerError.invalidArgumentError, match=r"header\.inner\.count must be int"):
+    with pytest.raises(BrokerError.invalidArgumentError, match=rf"{wrong}header\.inner\.count$"):
         decode_header(b'{"inner":{"name":"x","count":"y"}}', Outer)
-    with pytest.raises(BrokerError.invalidArgumentError, match=r"header\.count is missing"):
+    with pytest.raises(BrokerError.invalidArgumentError, match="missing required field `count`"):
         decode_header(b'{"name":"x"}', Struct)
 
 
@@ -193,7 +192,7 @@ NAN, INFINITY = math.nan, math.inf
         (Points(anything={1: CANARY}), "key of type int"), (Points(anything=WHEN), "datetime would"),
         (Points(number=NAN), "nan and infinity"), (Points(pair=(1, CANARY)), r"header\.pair"),  # type: ignore[arg-type]
         (Private(title=CANARY, number=NAN), "nan and infinity"),
-        (DataClass(name=CANARY, count=NAN), r"header\.count must be int, not NoneType"),  # type: ignore[arg-type]
+        (DataClass(name=CANARY, count=NAN), r"Expected `int`, got `null` at header\.count"),  # type: ignore[arg-type]
     ])  # fmt: skip
 def test_a_header_that_would_not_come_back_equal_is_refused_and_not_quoted(
     header: object, why: str

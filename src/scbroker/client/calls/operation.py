@@ -162,26 +162,47 @@ def _call(
     owner: object,
     kwargs: dict[str, Any],
 ) -> Promise[Any] | None:
-    """Start an operation; return its promise, or None if the keywords of callback style were given."""
+    """Start an operation; return its promise, or None if the keywords of callback style were given.
+
+    Then one of the two handlers runs, once, on the queue. Raises `InvalidArgumentError` for a wrong
+    `errorHandler` or `queue`: no handler could receive it.
+    """
     mainQueue.notice_loop()
     name = parameters.name
-    style = [kwargs.pop(key, None) for key in _CALLBACK]
-    in_promise_style = all(value is None for value in style)
-    handlers = None if in_promise_style else _Handlers(name, parameters.is_void, *style)
-    try:
-        if handlers is not None:
-            check_handler(name, "completionHandler", handlers.completion)
-        future = io_thread.submit(name, begun(begin()), owner)
-    except Exception as error:
-        if handlers is not None:
-            handlers.fail(error)
-            return None
-        if isinstance(error, errors.BrokerError):
+    completion, error, queue = (kwargs.pop(key, None) for key in _CALLBACK)
+    if completion is error is queue is None:
+        try:
+            return Promise(name, io_thread.submit(name, begun(begin()), owner))
+        except errors.BrokerError:
             raise
-        raise public_error(error) from error
-    if handlers is None:
-        return Promise(name, future)
-    handlers.follow(future)
+        except Exception as failure:
+            raise public_error(failure) from failure
+    check_handler(name, "errorHandler", error)
+    queue = checked_queue(queue)
+
+    def finish(future: concurrent.futures.Future[Any]) -> None:
+        try:
+            result = future.result()
+        except BaseException as failure:
+            submit_handler(queue, name, functools.partial(error, public_error(failure)))
+        else:
+            # `logIn` has a result in one form only: without one, the handler is called without an argument.
+            nothing = parameters.is_void and result is None
+            submit_handler(
+                queue, name, functools.partial(completion, *(() if nothing else (result,)))
+            )
+        if isinstance(queue, MainQueue):
+            queue.arrived(name)
+
+    try:
+        check_handler(name, "completionHandler", completion)
+        future = io_thread.submit(name, begun(begin()), owner)
+    except Exception as failure:
+        submit_handler(queue, name, functools.partial(error, public_error(failure)))
+        return None
+    if isinstance(queue, MainQueue):
+        queue.expect(name)
+    future.add_done_callback(finish)
     return None
 
 
@@ -309,46 +330,6 @@ def checked_queue(queue: object) -> Executor:
             f"queue must be a Executor of threads, not {type(queue).__name__}."
         )
     return runner
-
-
-class _Handlers:
-    """The callback style of one call: one of the two handlers runs, once, on the queue.
-
-    Raises `InvalidArgumentError` for a wrong `errorHandler` or `queue`: no handler could receive it.
-    """
-
-    def __init__(
-        self, name: str, is_void: bool, completion: Any, error: Any, queue: object
-    ) -> None:
-        check_handler(name, "errorHandler", error)
-        self.completion = completion
-        self._name, self._is_void, self._error = name, is_void, error
-        self._queue = checked_queue(queue)
-
-    def fail(self, error: Exception) -> None:
-        """Pass `errorHandler` an error from before the operation started, such as a wrong argument."""
-        self._submit(self._error, public_error(error))
-
-    def follow(self, future: concurrent.futures.Future[Any]) -> None:
-        """Run the handler that fits the outcome when the operation ends."""
-        if isinstance(self._queue, MainQueue):
-            self._queue.expect(self._name)
-        future.add_done_callback(self._finish)
-
-    def _finish(self, future: concurrent.futures.Future[Any]) -> None:
-        try:
-            result = future.result()
-        except BaseException as error:
-            self._submit(self._error, public_error(error))
-        else:
-            # `logIn` has a result in one form only: without one, the handler is called without an argument.
-            nothing = self._is_void and result is None
-            self._submit(self.completion, *(() if nothing else (result,)))
-        if isinstance(self._queue, MainQueue):
-            self._queue.arrived(self._name)
-
-    def _submit(self, handler: Callable[..., object], *outcome: Any) -> None:
-        submit_handler(self._queue, self._name, functools.partial(handler, *outcome))
 
 
 def submit_handler(queue: Executor, name: str, handler: Callable[[], object]) -> bool:

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import msgspec
 
@@ -101,6 +101,8 @@ _MAX_DEPTH: Final = 100
 _DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
 _MANY_DIGITS: Final = b"0" * 309
 """The shortest run of digits (each mapped to "0") that can overflow a double: the largest has 309 digits."""
+_UNQUOTED: Final = ("Expected ", "Object missing required field ")
+"""Beginnings of those of msgspec's messages that name types and fields alone. Others may quote the header."""
 Verify = Callable[[], Awaitable[object]]
 """Verify the recipients' keys. Awaited before any of a large content is uploaded."""
 
@@ -313,11 +315,10 @@ def decode_header(data: bytes, header_type: Any) -> Any:
     else:
         try:
             return _opened(data, header_type)
-        except msgspec.ValidationError:
-            why = _misfit(msgspec.json.decode(data), header_type, "header")
         except (TypeError, ValueError, RecursionError) as error:
-            why = type(error).__name__
-    kind = "JSON" if header_type is Any else f"a {_name(header_type)}"
+            why = _misfit(error)
+    name = getattr(header_type, "__name__", str(header_type)[:100])
+    kind = "JSON" if header_type is Any else f"a {name}"
     raise InvalidArgumentError(f"The header is not {kind}: {why}")
 
 
@@ -337,10 +338,8 @@ def _check_comes_back(header: object, data: bytes) -> None:
     kind = Any if is_plain else type(header)
     try:
         found = _opened(data, kind)
-    except (TypeError, ValueError, RecursionError, NameError):
-        raise ValueError(
-            f"it would not come back: {_misfit(msgspec.json.decode(data), kind, 'header')}"
-        ) from None
+    except (TypeError, ValueError, RecursionError, NameError) as error:
+        raise ValueError(f"it would not come back: {_misfit(error)}") from None
     if found == header:
         return
     lost = _lost(header, found) if is_plain else _lost(_fields(header), _fields(found))
@@ -415,21 +414,9 @@ def _refuse_doubled(pairs: list[tuple[str, object]]) -> None:
         raise ValueError("a name stands twice in one object")
 
 
-def _misfit(value: object, kind: Any, path: str) -> str:
-    """Say which field of a type the header lacks, or fills with a value of another type."""
-    if isinstance(value, dict) and isinstance(kind, type):
-        hints = get_type_hints(kind, include_extras=True)
-        for field in getattr(msgspec.inspect.type_info(kind), "fields", ()):
-            inner, hint = f"{path}.{field.encode_name}", hints[field.name]
-            if field.encode_name in value:
-                try:
-                    msgspec.convert(value[field.encode_name], hint)
-                except msgspec.ValidationError:
-                    return _misfit(value[field.encode_name], hint, inner)
-            elif field.required:
-                return f"{inner} is missing"
-    return f"{path} must be {_name(kind)}, not {type(value).__name__}"
-
-
-def _name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)[:100]
+def _misfit(error: Exception) -> str:
+    """Say what in a header does not fit its type, without quoting the header."""
+    if not isinstance(error, msgspec.ValidationError):
+        return type(error).__name__
+    why, _, where = str(error).partition(" - at `$")
+    return f"{why if why.startswith(_UNQUOTED) else 'Not allowed'} at header{where.rstrip('`')}"

@@ -11,7 +11,6 @@ the client requests it by its id. Spec: docs/spec/protocol.md, section 5.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import io
 import logging
 import uuid
@@ -345,8 +344,14 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
     one type has no missing containers.
     """
     known = _marks_after(session, after, wanted.limit)
+    last = max(known) if len(known) == wanted.limit else None
     if session.is_offline:
-        return _of_marks(known, after, wanted.limit)
+        # A cache cannot list, so each container with a mark is requested by its id.
+        if not known and after is None:
+            raise errors.OfflineError(
+                "The cache has no container, and the broker is away: list again when it is back."
+            )
+        return _Served({}, {}, list(known), last)
     message = wire.ListRequest(
         after=None if after is None else str(after),
         limit=wanted.limit,
@@ -368,23 +373,13 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
     check_order(ids, after, answer.next, wanted.limit)
     if wanted.type is not None:
         return _Served(views, known, (), following)
-    if len(known) == wanted.limit:
-        last = max(known)
+    if last is not None:
         following = last if following is None else min(following, last)
         views = {each: view for each, view in views.items() if each <= following}
     missing = [
         each for each in known if each not in views and (following is None or each <= following)
     ]
     return _Served(views, known, missing, following)
-
-
-def _of_marks(known: fetching.StoredMarks, after: uuid.UUID | None, limit: int) -> _Served:
-    """Return a page offline: a cache cannot list, so request each container with a mark by its id."""
-    if not known and after is None:
-        raise errors.OfflineError(
-            "The cache has no container, and the broker is away: list again when it is back."
-        )
-    return _Served({}, {}, list(known), max(known) if len(known) == limit else None)
 
 
 def _marks_after(
@@ -409,15 +404,18 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
     """Verify and open the containers of a page; fetch those that the broker left out."""
     fetched = await fetching.judge_listed(session, served.views, served.known)
     again = [each for each in served.views if each not in fetched]
-    fetched |= await _fetch(session, wanted, [*again, *served.missing])
+    left = [*again, *served.missing]  # or changed since the page was requested
+    header = wanted.open_header is not None
+    if left:
+        fetched |= zip(left, await fetching.fetch_many(session, left, header=header), strict=True)
     denied = [each for each in served.missing if isinstance(fetched[each], _DENIED)]
     ids = sorted(fetched.keys() - set(denied))
 
-    def open_one(container_id: uuid.UUID) -> Container[Any]:
-        return _open(session, wanted, fetched[container_id])
-
     entries: list[Entry] = []
-    for each, outcome in zip(ids, await tasks.each_in_pool(open_one, ids), strict=True):
+    outcomes = await tasks.each_in_pool(
+        partial(_open, session, wanted), [fetched[each] for each in ids]
+    )
+    for each, outcome in zip(ids, outcomes, strict=True):
         if isinstance(outcome, errors.DeletedError):
             continue
         if isinstance(outcome, BrokerError):
@@ -430,26 +428,11 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
         entries.append(outcome)
     # Marks have no type, so a list of one type cannot be checked for missing containers.
     left_out = denied if wanted.type is None else []
-    return ContainerPage(entries, served.next, left_out, _as_of(session, entries))
-
-
-def _as_of(session: Session, entries: Sequence[Entry]) -> dt.datetime | None:
-    """Return when the broker served the oldest copy of the page; None if the page is not from the cache."""
-    if not session.is_offline:
-        return None
-    times = [each.asOf for each in entries if isinstance(each, Container) and each.asOf is not None]
-    return min(times, default=moment(now()))
-
-
-async def _fetch(session: Session, wanted: Wanted, ids: Sequence[uuid.UUID]) -> fetching.Found:
-    """Fetch containers that the page does not have, or that were changed since it was requested."""
-    found: fetching.Found = {}
-    header = wanted.open_header is not None
-    for at in range(0, len(ids), wire.MAX_BATCH):
-        some = ids[at : at + wire.MAX_BATCH]
-        outcomes = await fetching.fetch_many(session, some, header=header, content=False)
-        found |= zip(some, outcomes, strict=True)
-    return found
+    as_of = None  # when the broker served the oldest copy of a page from the cache
+    if session.is_offline:
+        times = [entry.asOf for entry in entries if isinstance(entry, Container) and entry.asOf]
+        as_of = min(times, default=moment(now()))
+    return ContainerPage(entries, served.next, left_out, as_of)
 
 
 def _open(session: Session, wanted: Wanted, fetched: Fetched | BrokerError) -> Container[Any]:

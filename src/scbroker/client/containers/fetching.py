@@ -441,7 +441,7 @@ async def _ask(
             )
             for each, mark in marks.items()
         ]
-        while left := asked[len(outcomes) :]:
+        while left := asked[len(outcomes) :][: containers.MAX_BATCH]:
             message = containers.ViewsRequest(views=left)
             answer = await session.call(
                 "POST", "/v1/batches/views", containers.ViewsAnswer, message=message

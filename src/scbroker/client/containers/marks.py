@@ -17,12 +17,12 @@ from scbroker.client.arguments import moment, now
 from scbroker.client.containers import fetching, sending
 from scbroker.client.containers.fetching import Fetched
 from scbroker.client.containers.sending import until_signed
-from scbroker.client.core.judging import Mark, State
+from scbroker.client.core.judging import Mark
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import raise_to
 from scbroker.errors import ConflictError, DeletedError, IntegrityError, NotFoundError, WriteOutcome
 from scbroker.records.canonical import encode_object, user_id_of, uuid8
-from scbroker.records.container_record import Entry, Link
+from scbroker.records.container_record import Link
 from scbroker.records.departure import LABEL, Departure
 from scbroker.records.key_record import KnownKey, Signed
 from scbroker.types import Head, Heads, SentChange, UnsettledAccess
@@ -47,23 +47,15 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
             f"The broker now serves version {served.version}, which is not the accepted head: call "
             "resetContainerMark without accept, and compare again."
         )
-    _settle(session, state, mark)
+    # The state was verified from record 1 on, so `follower` is record 1 and not the record after the mark.
+    reached = 0 if mark is None else mark.version
+    before = state if mark is None else dataclasses.replace(state, follower=None)
+    sending.settle(session, before, reached)  # before an accepted head replaces the mark
     if not session.marks.swap(fetching.KIND, container_id.bytes, stored, served.encode()):
         raise ConflictError(
             "The container was read meanwhile: call resetContainerMark without accept, and compare again."
         )
     return heads
-
-
-def _settle(session: Session, state: State, mark: Mark | None) -> None:
-    """Decide which sent records above the mark took effect, before an accepted head replaces the mark.
-
-    The state was verified from record 1 on, so `follower` is record 1 and not the record after the mark.
-    """
-    if mark is None:
-        sending.settle(session, state, 0)
-    else:
-        sending.settle(session, dataclasses.replace(state, follower=None), mark.version)
 
 
 async def confirm(
@@ -207,9 +199,11 @@ async def _check_others(session: Session, fetched: Fetched, *, abandon: bool) ->
         raise errors.InvalidArgumentError(
             "Nobody else has access to the container: delete it with deleteContainer instead."
         )
-    if own is None or abandon or not _may_change_access(own):
+    if own is None or abandon or not own.allows(ContainerAccessLevel.ModifyAccess):
         return
-    able = {name for name, entry in others.items() if _may_change_access(entry)}
+    able = {
+        name for name, entry in others.items() if entry.allows(ContainerAccessLevel.ModifyAccess)
+    }
     groups = able & session.groups.names
     found = await session.groups.chains({uuid8(name): 0 for name in groups})
     chains = await session.directory.latest(map(user_id_of, able - groups))
@@ -220,10 +214,6 @@ async def _check_others(session: Session, fetched: Fetched, *, abandon: bool) ->
             "You are the only member with ModifyAccess: give it to another member first, or pass "
             "abandon=True. Then nobody can change access any more."
         )
-
-
-def _may_change_access(entry: Entry) -> bool:
-    return entry.allows(ContainerAccessLevel.ModifyAccess)
 
 
 def _note(session: Session, container_id: uuid.UUID) -> None:

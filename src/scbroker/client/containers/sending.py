@@ -134,23 +134,26 @@ def settle_by(
     With `only`, entries with other hashes stay as they are.
     """
 
-    def is_passed(entry: Sent) -> bool:
-        is_wanted = only is None or entry.hash in only
-        return not entry.fate and reached < entry.version <= last and is_wanted
+    def settled(entry: Sent) -> Sent:
+        is_passed = not entry.fate and reached < entry.version <= last
+        if not is_passed or (only is not None and entry.hash not in only):
+            return entry
+        found = hash_of(entry.version)
+        fate = Fate.Stored if found == entry.hash else Fate.Voided
+        return replace(entry, fate=Fate.Unknown if found is None else fate)
 
-    passed = {each.hash for each in entries(session, container_id) if is_passed(each)}
-    if not passed:
+    before = entries(session, container_id)
+    if all(settled(each) is each for each in before):
         return
-
-    def decide(stored: bytes | None) -> bytes:
-        return _encoded(
-            replace(each, fate=_fate(each, hash_of(each.version))) if is_passed(each) else each
-            for each in _decoded(stored)
-        )
-
-    raise_to(session.marks, KIND, container_id, decide)
-    for each in entries(session, container_id):
-        if each.fate == Fate.Stored and each.hash in passed - session.sending:
+    raise_to(
+        session.marks,
+        KIND,
+        container_id,
+        lambda stored: _encoded(settled(each) for each in _decoded(stored)),
+    )
+    for each in before:
+        after = settled(each)
+        if after is not each and after.fate == Fate.Stored and each.hash not in session.sending:
             _log.warning(
                 "Container %s: version %d is a change that this device sent without getting it "
                 "confirmed; it took effect.",
@@ -180,13 +183,6 @@ def shown(found: Iterable[Sent], reached: int) -> list[SentChange]:
         for each in found
         if each.fate or each.version > reached
     ]
-
-
-def _fate(entry: Sent, found: bytes | None) -> Fate:
-    """Return the fate of an entry whose version the verified history has passed, by that version's hash."""
-    if found is None:
-        return Fate.Unknown
-    return Fate.Stored if found == entry.hash else Fate.Voided
 
 
 def _encoded(found: Iterable[Sent]) -> bytes:

@@ -66,8 +66,22 @@ def checked_endpoint(
     stores: object = (),
 ) -> Endpoint:
     """Return the endpoint of a provider's arguments; `InvalidArgumentError` names a wrong one."""
-    key = _checked_key(apiKey)
-    url = _checked_url(serverUrl)
+    try:
+        text = apiKey if isinstance(apiKey, uuid.UUID | str) else ""
+        key = text if isinstance(text, uuid.UUID) else uuid.UUID(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"apiKey must be a UUID or its text, and this {type(apiKey).__name__} is not: "
+            "ask the broker's operator for it"
+        ) from None
+    split = urllib.parse.SplitResult | urllib.parse.ParseResult
+    address = serverUrl.geturl() if isinstance(serverUrl, split) else serverUrl
+    if not isinstance(address, str):
+        raise InvalidArgumentError(
+            "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "
+            f"urlparse returned, not {type(serverUrl).__name__}"
+        )
+    url = checked_address(address)
     name = instance_of("applicationName", applicationName, "a str", str)
     codec.check_application(name)
     quoted = urllib.parse.quote(name, safe=" ")
@@ -95,41 +109,13 @@ def _check_proxy(proxy: str | None, addresses: Iterable[str]) -> None:
     plain = [address for address in addresses if address.lower().startswith("http:")]
     if proxy is None or not plain:
         return
-    try:
+    with contextlib.suppress(TypeError, ValueError, AttributeError):
         if is_this_machine(urllib.parse.urlsplit(proxy).hostname or ""):
             return
-    except (TypeError, ValueError, AttributeError):
-        pass
     raise InvalidArgumentError(
         f"proxy must be on this machine: {plain[0]} is http, so the proxy could read every "
         "request. Leave out proxy, or use https."
     )
-
-
-def _checked_key(apiKey: object) -> uuid.UUID:
-    if isinstance(apiKey, uuid.UUID):
-        return apiKey
-    try:
-        if isinstance(apiKey, str):
-            return uuid.UUID(apiKey)
-    except ValueError:
-        pass
-    raise InvalidArgumentError(
-        f"apiKey must be a UUID or its text, and this {type(apiKey).__name__} is not: "
-        "ask the broker's operator for it"
-    )
-
-
-def _checked_url(serverUrl: object) -> str:
-    """Return the address of the broker, without a slash at its end."""
-    if isinstance(serverUrl, urllib.parse.SplitResult | urllib.parse.ParseResult):
-        return _checked_url(serverUrl.geturl())
-    if not isinstance(serverUrl, str):
-        raise InvalidArgumentError(
-            "serverUrl must be text, as https://broker.example, or what urllib.parse.urlsplit or "
-            f"urlparse returned, not {type(serverUrl).__name__}"
-        )
-    return checked_address(serverUrl)
 
 
 def checked_origins(origins: object) -> frozenset[str]:
@@ -144,13 +130,11 @@ def checked_origins(origins: object) -> frozenset[str]:
 def _checked_origin(number: int, origin: object) -> str:
     from yarl import URL
 
-    try:
+    with contextlib.suppress(InvalidArgumentError):
         if isinstance(origin, str):
             canonical_origin(origin)
             if (found := _origin_of(URL(origin, encoded=True))) is not None:
                 return found
-    except InvalidArgumentError:
-        pass
     raise InvalidArgumentError(
         f"objectStoreOrigins[{number}] must be scheme, host and port, as https://s3.example: "
         "http is allowed on this machine only"
