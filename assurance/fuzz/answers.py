@@ -24,7 +24,7 @@ from assurance.fuzz.messages import ID, named
 from assurance.fuzz.target import Target, kept
 from scbroker import errors
 from scbroker.client import events
-from scbroker.client.containers.change import decode_header, encode_header
+from scbroker.client.arguments import decode_header, encode_header
 from scbroker.client.http.requests import Requests
 from scbroker.client.http.transport import Endpoint
 from scbroker.client.users.session import Session
@@ -243,7 +243,7 @@ def _events(data: bytes) -> None:
     logs, highest = [], 0
     for pages in (first, second):
         session.requests = _Pages(pages)
-        criteria: events.Criteria = {"containerType": "note"} if filtered else {}
+        criteria: events.Filters = {"containerType": "note"} if filtered else {}
         logs.append(asyncio.run(events.events(events.Source(session), criteria)))
         ids = [event.id for event in logs[-1]]
         kept(ids == sorted(set(ids)), "events out of order")

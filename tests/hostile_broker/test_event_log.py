@@ -27,6 +27,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
+from scbroker.client import events
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.users.session import Session
 from scbroker.vocabulary import ContainerAccessLevel as Level

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scbroker import AccessLevel, Contacts, Link, ServerProvider
-from scbroker.client.containers import change
+from scbroker.client import arguments
 from scbroker.filesystem import ContainerFileSystem
 from tests.kit.people import Person, befriend, offer, put, team
 from tests.kit.waiting import PATIENCE
@@ -244,7 +244,7 @@ def spoil(
             own = offer(session, hers, "notes.txt", WRITER)
             with monkeypatch.context() as patched:
                 for check in ("_check_strict", "_check_comes_back"):  # of her program
-                    patched.setattr(change, check, lambda *_: None)
+                    patched.setattr(arguments, check, lambda *_: None)
                 hers.updateContainerHeader(own, Spoilt()).result(PATIENCE)
         return own
 

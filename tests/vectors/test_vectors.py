@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from scbroker.cards import ContactCard
-from scbroker.client.containers.change import decode_header
+from scbroker.client.arguments import decode_header
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.events import _check_details
 from scbroker.client.people.links import LinkUrl

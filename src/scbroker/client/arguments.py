@@ -8,11 +8,18 @@ them as microseconds since 1970, UTC.
 A content is bytes, a path, a binary file, or an iterator of bytes. Bytes are copied before the call returns.
 Anything else is read while it is sent, one segment at a time, so that a content of any size needs little
 memory.
+
+Headers are JSON: msgspec handles dicts, dataclasses, attrs classes, Structs and TypedDicts. pydantic models
+are recognized by their own methods, so that pydantic is not a dependency.
 """
 
 import dataclasses
 import datetime as dt
+import decimal
+import itertools
+import json
 import logging
+import math
 import os
 import re
 import stat
@@ -23,13 +30,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, TypeVar, Union, cast, get_args, get_origin
 
+import msgspec
+
 from scbroker import errors
 from scbroker.cards import ContactCard
 from scbroker.crypto.seal import Octets as Bytes
 from scbroker.folders import regular
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import check_printable, json_decoder, parse_fingerprint
-from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE, SEGMENT
+from scbroker.records.container_record import MAX_ENTRIES, MAX_HEADER, MAX_TYPE, SEGMENT
 from scbroker.records.judge import Grant
 from scbroker.types import AccessChange, ContentSource, Head, Link, NewContainer
 from scbroker.vocabulary import (
@@ -541,3 +550,165 @@ def _checked(piece: object) -> bytes:
             f"content must yield bytes, not {type(piece).__name__}: open a file in binary and blocking mode."
         )
     return bytes(piece)
+
+
+_PLAIN: Final = (dict, list, set, frozenset, str, int, float, bytes, bytearray, memoryview)
+_KEPT_TYPES: Final = (
+    bytes, bytearray, dt.date, dt.time, dt.datetime, dt.timedelta, decimal.Decimal, uuid.UUID,
+)  # fmt: skip
+_MAX_DEPTH: Final = 100
+_DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
+_MANY_DIGITS: Final = b"0" * 309
+"""The shortest run of digits (each mapped to "0") that can overflow a double: the largest has 309 digits."""
+_UNQUOTED: Final = ("Expected ", "Object missing required field ")
+"""Beginnings of those of msgspec's messages that name types and fields alone. Others may quote the header."""
+
+
+def encode_header(header: object) -> bytes | None:
+    """Return the header's JSON; None for None.
+
+    Raises `InvalidArgumentError` for a header that would not come back equal: dicts, lists, text, numbers,
+    booleans and None are read as JSON, anything else as an object of its own type.
+    """
+    if header is None:
+        return None
+    levels = header if isinstance(header, (list, tuple)) else [header]
+    if any(isinstance(level, AccessLevel) for level in levels):
+        raise errors.InvalidArgumentError(
+            "customHeaderObject must not be an access list: pass accessLevels=[...]."
+        )
+    try:
+        if hasattr(header, "model_dump_json"):
+            data = bytes(header.model_dump_json().encode())
+        else:
+            data = msgspec.json.encode(header)
+        _check_strict(data)
+        _check_comes_back(header, data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise errors.InvalidArgumentError(
+            f"The header cannot be written as JSON: {error}"
+        ) from None
+    if len(data) > MAX_HEADER:
+        raise errors.InvalidArgumentError(
+            f"The header has {len(data)} bytes: use at most {MAX_HEADER}."
+        )
+    return data
+
+
+def decode_header(data: bytes, header_type: Any) -> Any:
+    """Return the header as an object of a type; `InvalidArgumentError` if it does not fit.
+
+    The message names fields of the type and kinds of JSON values, never the header's own text.
+    """
+    try:
+        _check_strict(data)
+    except (ValueError, RecursionError) as error:
+        why = f"it is not strict JSON ({type(error).__name__})"
+    else:
+        try:
+            return _opened(data, header_type)
+        except (TypeError, ValueError, RecursionError) as error:
+            why = _misfit(error)
+    name = getattr(header_type, "__name__", str(header_type)[:100])
+    kind = "JSON" if header_type is Any else f"a {name}"
+    raise errors.InvalidArgumentError(f"The header is not {kind}: {why}")
+
+
+def _opened(data: bytes, header_type: Any) -> Any:
+    if hasattr(header_type, "model_validate_json"):
+        return header_type.model_validate_json(data)
+    return json_decoder(header_type).decode(data)
+
+
+def _check_comes_back(header: object, data: bytes) -> None:
+    """Raise `ValueError` if the header's JSON does not give an equal header.
+
+    An object of a class may have attributes that are not written, such as pydantic's private ones, so only
+    its fields have to be equal. The message names types, never the header's own text.
+    """
+    is_plain = isinstance(header, _PLAIN) or type(header) is tuple
+    kind: Any = Any if is_plain else type(header)
+    try:
+        found = _opened(data, kind)
+    except (TypeError, ValueError, RecursionError, NameError) as error:
+        raise ValueError(f"it would not come back: {_misfit(error)}") from None
+    if found == header:
+        return
+    lost = _lost(header, found) if is_plain else _lost(_fields(header), _fields(found))
+    if lost is not None:
+        raise ValueError(lost)
+
+
+def _fields(header: Any) -> object:
+    """Return an object's fields as its JSON has them, but with dates and other types unconverted."""
+    if hasattr(header, "model_dump"):
+        return header.model_dump()
+    return msgspec.to_builtins(header, builtin_types=_KEPT_TYPES)
+
+
+def _lost(value: object, found: object) -> str | None:
+    """Describe by its type the first value that does not come back equal from JSON; None if all do."""
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, dict) and isinstance(found, dict):
+        if lost := [key for key in value if key not in found]:
+            return (
+                f"a key of type {type(lost[0]).__name__} would come back as text: use text as keys"
+            )
+        pairs = ((item, found[key]) for key, item in value.items())
+    elif isinstance(value, list) and isinstance(found, list):
+        pairs = zip(value, found, strict=True)
+    elif value == found:
+        return None
+    elif isinstance(value, float):
+        return "nan and infinity are not numbers of JSON: use None, or text"
+    else:
+        return (
+            f"a value of type {type(value).__name__} would come back as {type(found).__name__}: use text, "
+            "numbers, booleans, None, lists and dicts, or a dataclass with a field of this type"
+        )
+    return next((why for pair in pairs if (why := _lost(*pair)) is not None), None)
+
+
+def _check_strict(data: bytes) -> None:
+    """Raise `ValueError` for JSON that programs read in different ways, or not at all (container.md, 6).
+
+    That is NaN, numbers beyond a double, unpaired surrogates, doubled names in one object, and deep nesting;
+    pydantic accepts most of them. If msgspec writes the decoded value as the same bytes, only huge integers
+    and deep nesting remain to be checked; otherwise the JSON is parsed again.
+    """
+    value = msgspec.json.decode(data)
+    if _MANY_DIGITS in data.translate(_DIGITS) or msgspec.json.encode(value) != data:
+        json.loads(data, object_pairs_hook=_refuse_doubled, parse_int=_finite, parse_float=_finite)
+    if data.count(b"[") + data.count(b"{") > _MAX_DEPTH:
+        _check_depth(value)
+
+
+def _finite(number: str) -> None:
+    if math.isinf(float(number)):
+        raise ValueError("a number is larger than a double can hold")
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in _nested(level))
+        level = list(itertools.chain.from_iterable(inner))
+    if _nested(level):
+        raise ValueError(f"arrays and objects are nested more than {_MAX_DEPTH} levels deep")
+
+
+def _nested(values: Iterable[object]) -> list[dict[str, object] | list[object]]:
+    return [value for value in values if isinstance(value, (dict, list))]
+
+
+def _refuse_doubled(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+
+
+def _misfit(error: Exception) -> str:
+    """Say what in a header does not fit its type, without quoting the header."""
+    if not isinstance(error, msgspec.ValidationError):
+        return type(error).__name__
+    why, _, where = str(error).partition(" - at `$")
+    return f"{why if why.startswith(_UNQUOTED) else 'Not allowed'} at header{where.rstrip('`')}"

@@ -51,6 +51,8 @@ from scbroker.client.arguments import (
     UserId,
     Users,
     checked_content,
+    decode_header,
+    encode_header,
     header_left_out,
     key_ring_first,
     no_progress,
@@ -64,16 +66,8 @@ from scbroker.client.calls.operation import (
     stream_operation,
 )
 from scbroker.client.containers import contents, fetching, marks, writing
-from scbroker.client.containers.change import (
-    OWNER,
-    Change,
-    Grants,
-    Merge,
-    check_own_type,
-    decode_header,
-    encode_header,
-)
 from scbroker.client.containers.contents import ContentReader
+from scbroker.client.containers.writing import OWNER, Change, Grants, Merge, check_own_type
 from scbroker.client.http.requests import Requests
 from scbroker.client.people import links
 from scbroker.client.rosters import operations as groups

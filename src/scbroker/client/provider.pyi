@@ -22,8 +22,8 @@ from scbroker.client.calls.operation import (
 )
 from scbroker.client.calls.tasks import Promise
 from scbroker.client.containers import contents, fetching
-from scbroker.client.containers.change import Change, Grants, Merge
 from scbroker.client.containers.contents import ContentReader
+from scbroker.client.containers.writing import Change, Grants, Merge
 from scbroker.client.http.requests import Requests
 from scbroker.client.users.accounts import Validator
 from scbroker.client.users.session import Session

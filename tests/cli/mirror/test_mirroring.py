@@ -19,7 +19,7 @@ from scbroker.cli.mirror import mirroring
 from scbroker.cli.mirror.mirroring import Mirror
 from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.output import Output
-from scbroker.client.containers import change
+from scbroker.client import arguments
 from tests.kit.people import Person, befriend, with_access
 from tests.kit.waiting import PATIENCE
 
@@ -225,7 +225,7 @@ def test_containers_that_strangers_have_damaged_are_asked_for_together(
 ) -> None:
     with person("Mallory").session() as hers, monkeypatch.context() as patched:
         for check in ("_check_strict", "_check_comes_back"):  # of her program
-            patched.setattr(change, check, lambda *_: None)
+            patched.setattr(arguments, check, lambda *_: None)
         levels = with_access(hers, mirror._selection.user)
         spoilt = SimpleNamespace(model_dump_json=lambda: "{not JSON")
         hers.createContainers([NewContainer(b"", spoilt, levels)] * 3).result(PATIENCE)

@@ -25,11 +25,10 @@ import msgspec
 
 from scbroker import errors
 from scbroker.client import events
-from scbroker.client.arguments import moment, now
+from scbroker.client.arguments import decode_header, moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import contents, fetching
-from scbroker.client.containers.change import decode_header
 from scbroker.client.core.judging import Mark
 from scbroker.client.events import Source
 from scbroker.client.local_state import LocalState

@@ -509,13 +509,19 @@ async def _collect(
     role = None if group is None else group.role
     pending = judging.evidence(container_id.bytes, reader, role, mark, view)
     answer: object = None
-    while True:
+    many = len(view.governing) > _MANY_VIEWS
+
+    def step() -> judging.Need | Evidence:
         try:
-            need = pending.send(answer)
+            return pending.send(answer)
         except StopIteration as end:
-            found: Evidence = end.value
-            return found
-        match need:
+            last: Evidence = end.value
+            return last
+
+    while True:
+        match need := await io_thread.in_pool(step) if many else step():
+            case Evidence():
+                return need
             case judging.Keys():
                 chains, groups = await _chains_of(session, need), dict[bytes, GroupChain]()
                 if need.groups:
@@ -533,9 +539,6 @@ async def _collect(
                     **query_of(view.via), "from": str(need.first), "count": str(need.number)
                 }  # fmt: skip
                 answer = (await session.call("GET", path, containers.Bodies, query=query)).bodies
-            case judging.Judgement():
-                judge = need.judge
-                answer = await io_thread.in_pool(judge) if need.size > _MANY_VIEWS else judge()
             case judging.Raise():
                 answer = keep is not None and keep(container_id, need.state, need.mark)
                 if keep is not None and not answer:

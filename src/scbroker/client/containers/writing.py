@@ -1,35 +1,33 @@
 """Create and change containers: seal, draft, sign, judge as a reader would, send, raise the mark.
 
 One container and a batch run the same code; they differ in the request that carries the records (`sending`).
+Sealing needs no container key. New parts are sealed, and large ones uploaded, before the record is drafted:
+the record's time is then recent when it is sent, and a second attempt uploads nothing again.
+
 An id does not say whether it is a user's or a group's: the chain that the broker serves for it proves it. The
 broker also names the groups of a list; that is only a hint, which saves a request that would fail.
 Spec: docs/spec/container.md, 7 and 9; docs/spec/groups.md, 1, 5 and 7; docs/spec/protocol.md, section 5.
 """
 
+from __future__ import annotations
+
 import contextlib
+import itertools
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
+import msgspec
 import msgspec.structs
 
 from scbroker import errors
-from scbroker.client.arguments import Content, now
+from scbroker.client import parts
+from scbroker.client.arguments import Content, Progress, Segment, no_progress, now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.tasks import io_thread
 from scbroker.client.containers import fetching, sending
-from scbroker.client.containers.change import (
-    KEEP,
-    OWNER,
-    Change,
-    Grants,
-    Merge,
-    check_own_type,
-    seal_parts,
-)
 from scbroker.client.containers.fetching import Fetched, Opened, epoch_of, groups_exist
 from scbroker.client.containers.sending import (
     Sending,
@@ -40,17 +38,27 @@ from scbroker.client.containers.sending import (
     until_stored,
 )
 from scbroker.client.core.judging import State, open_type
-from scbroker.client.core.sealing import NewAccess, Recipient, make_access, make_type, recipient_of
+from scbroker.client.core.sealing import (
+    NewAccess,
+    NewPart,
+    Recipient,
+    make_access,
+    make_type,
+    recipient_of,
+)
 from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.http.requests import Query
+from scbroker.client.parts import RUN, Upload, begin_upload
 from scbroker.client.users.session import Session
-from scbroker.crypto.seal import KEY_SIZE, random_bytes
-from scbroker.crypto.verify import HASH_SIZE
+from scbroker.crypto.seal import KEY_SIZE, Octets, random_bytes
+from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import BrokerError
 from scbroker.records import batch
 from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object, user_id_of, uuid8
 from scbroker.records.container_record import (
     LABEL,
     MAX_ENTRIES,
+    OWN_TYPES,
     AccessList,
     ContainerRecord,
     Entry,
@@ -66,15 +74,174 @@ from scbroker.records.key_record import KnownKey, Signed
 from scbroker.types import SecuredContainer
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import containers
-from scbroker.wire.containers import ContainerView, RecordRequest, SignedRecord, TypeText
+from scbroker.wire.containers import (
+    MAX_INLINE,
+    ContainerView,
+    RecordRequest,
+    SignedRecord,
+    TypeText,
+)
 from scbroker.wire.rosters import GroupState
 
-T = TypeVar("T")
 MANY_WRAPS: Final = 8
 """More wraps than this are made in the pool: each takes about 0.1 ms of the event loop's time."""
 _MERGES: Final = 16
 """Attempts of a merge: if as many devices change one access list at once, each of them succeeds."""
 Recipients = Mapping[uuid.UUID, Recipient]
+Keep = msgspec.UnsetType
+KEEP: Final = msgspec.UNSET
+"""In place of a field's new value: leave the field as it is."""
+OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
+Grants = Mapping[uuid.UUID, Grant]
+
+
+def check_own_type(user: uuid.UUID, type: str | None, access: Collection[uuid.UUID]) -> None:
+    """Raise `InvalidArgumentError` if others get access to a container of a type for own documents."""
+    if (type or "").startswith(OWN_TYPES) and {*access} - {user}:
+        raise errors.InvalidArgumentError(
+            f"Type {type} is for your contacts and your links, like every type that begins with "
+            f"{OWN_TYPES}: nobody else can have access to such a container. Choose another type, or leave it "
+            "out."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A change of some entries of an access list; it applies to whatever list is in force."""
+
+    add: Grants
+    """The entries that these users get, in place of any that they have."""
+    remove: frozenset[uuid.UUID]
+
+    def into(self, present: Grants) -> Grants:
+        kept = {user: grant for user, grant in present.items() if user not in self.remove}
+        return {**kept, **self.add}
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Merge):
+    """A change that gives another group the access of the one that is removed."""
+
+    new: uuid.UUID
+    name: bytes
+
+    def into(self, present: Grants) -> Grants:
+        kept = {user: grant for user, grant in present.items() if user not in self.remove}
+        for old in self.remove & present.keys():
+            grant = replace(present[old], fingerprint=self.name, is_group=True)
+            kept[self.new] = _both(grant, present.get(self.new))
+        return kept
+
+
+def _both(grant: Grant, other: Grant | None) -> Grant:
+    """Return a grant with both permissions and the later expiry."""
+    if other is None:
+        return grant
+    ends = (grant.expiresAt, other.expiresAt)
+    expires = None if None in ends else max(end for end in ends if end is not None)
+    return replace(grant, permissions=grant.permissions | other.permissions, expiresAt=expires)
+
+
+@dataclass(slots=True)
+class Change:
+    """The new values of a container's fields, with parts that were sealed by an earlier attempt."""
+
+    header: bytes | Keep | None = KEEP
+    content: Content | Keep | None = KEEP
+    type: str | Keep | None = KEEP
+    grants: Grants | Merge | Keep = KEEP
+    """With an empty list, only the container's creator gets access, with owner permissions."""
+    delete: bool = False
+    nonce: bytes | None = None
+    """The nonce of a new container whose id is known beforehand; else one is drawn."""
+    renews: bool = False
+    """Whether the container gets a new key if rule 5 allows one, although nothing new is sealed."""
+    progress: Progress = no_progress
+    upload: Upload | None = None
+    sealed: dict[Role, SealedPart] = field(default_factory=dict)
+
+    @property
+    def recipients(self) -> Grants:
+        """Return the access of a new container's members."""
+        return self.grants if isinstance(self.grants, Mapping) else {}
+
+    @property
+    def names_whole_list(self) -> bool:
+        """Return whether this replaces the whole list: it cannot be repeated after others changed access."""
+        return isinstance(self.grants, Mapping)
+
+    def keeps(self, role: Role) -> bool:
+        """Return whether the container's part of this role stays as it is."""
+        return (self.header if role is Role.Header else self.content) is KEEP
+
+    def carries(self, role: Role) -> bool:
+        """Return whether this part stays while the other one is replaced: the result holds both."""
+        return self.keeps(role) and not all(self.keeps(each) for each in Role)
+
+    @property
+    def may_renew(self) -> bool:
+        """Return whether this record may have to renew the container key, though access stays (rule 5)."""
+        seals = self.renews or not all(self.keeps(role) for role in Role)
+        return not self.delete and self.grants is KEEP and seals
+
+    async def begin_upload(
+        self, session: Session, container_id: bytes | None, query: Query
+    ) -> None:
+        """Prepare the upload of a large file, or resume one of the same file that was interrupted.
+
+        A file of one chunk is sent without a journal: there would be nothing to skip, and a folder of photos
+        would write and sync a journal for each.
+        """
+        content = self.content
+        if isinstance(content, Content) and content.identity and (content.total or 0) > RUN:
+            self.upload = await begin_upload(session, content, container_id, query)
+
+    def end_upload(self) -> None:
+        """Drop the resume journal: from here on this part must not be reused.
+
+        Called before a record that names the part is sent (docs/spec/container.md, section 9).
+        """
+        if self.upload is not None:
+            self.upload.journal.end()
+            self.upload = None
+
+    def close(self) -> None:
+        """Close the resume journal if it was not dropped, so that the upload can resume later."""
+        if self.upload is not None:
+            self.upload.journal.close()
+
+    def needed(self) -> ContainerAccessLevel:
+        """Return the permissions that the author of this change needs."""
+        if self.delete:
+            return ContainerAccessLevel.Delete
+        needed = ContainerAccessLevel.Upload
+        if self.type is not KEEP:
+            needed |= ContainerAccessLevel.ModifyType
+        if self.grants is not KEEP:
+            needed |= ContainerAccessLevel.ModifyAccess
+        return needed
+
+
+@dataclass(slots=True)
+class SealedPart:
+    """A new part, sealed; a large one is uploaded before its record.
+
+    `sent_under` is the commitment of the container key under which a record that names the part was sent.
+    From then on the part belongs to that key: a removed member may hold it (docs/spec/container.md, 9).
+    """
+
+    part: NewPart
+    length: int
+    hashes: bytes
+    inline: bytes | None
+    """The sealed bytes if they go with the record, else None."""
+    sent_under: bytes | None = None
+
+    def finish(self, container_key: bytes, commitment: bytes) -> Part:
+        """Return the part as a record names it, its key sealed under the container key."""
+        if self.sent_under not in (None, commitment):
+            raise errors.ConflictError("Access was changed meanwhile: read the container again.")
+        return self.part.finish(container_key, self.length, self.hashes)
 
 
 @dataclass(slots=True)
@@ -241,7 +408,7 @@ class Writing(Sending[Attempt]):
 
 
 async def create(session: Session, change: Change) -> SecuredContainer:
-    await change.begin_upload(session, None)
+    await change.begin_upload(session, None, {})
     return (await _write(session, Writing.creating(session, change))).result(session)
 
 
@@ -415,8 +582,7 @@ async def _seal_new(session: Session, item: Writing) -> None:
     """Seal the parts of a new container."""
     grants = item.change.recipients
     _check_ends(session, item.change)
-    verify = partial(recipients_of, session, Holders.of(None, grants))
-    await seal_parts(session, item.change, item.container_id, None, verify)
+    await seal_parts(session, item, None, grants)
     item.basis = Basis(None, await session.signing_key(), now(), grants)
 
 
@@ -442,9 +608,7 @@ async def _seal(session: Session, item: Writing, fetched: Fetched) -> None:
     _check_settled(state, change, grants)
     if Role.Content not in change.sealed and change.upload is None:
         await change.begin_upload(session, item.container_id, fetched.query)
-    commitment = None if grants else state.governing.governing.keyCommitment
-    verify = partial(recipients_of, session, Holders.of(fetched, grants))
-    await seal_parts(session, change, item.container_id, commitment, verify, fetched.query)
+    await seal_parts(session, item, fetched, grants)
     # An upload may have taken hours. If the mark was raised meanwhile, later readings could not show whether
     # this record took effect: start again from the new head.
     _, mark = fetching.mark_of(session, item.container_id)
@@ -455,6 +619,68 @@ async def _seal(session: Session, item: Writing, fetched: Fetched) -> None:
     after = time_after(fetched, key, time)
     grants = new_grants(state, change, after, newer_keys=newer_keys)
     item.basis = Basis(fetched, key, time, grants)
+
+
+async def seal_parts(
+    session: Session, item: Writing, fetched: Fetched | None, grants: Grants | None
+) -> None:
+    """Seal the change's new parts, and again those sent under a container key that was replaced since."""
+    change, content = item.change, item.change.content
+    commitment = None  # of the key in use, unless the record brings a new key
+    if fetched is not None and not grants:
+        commitment = fetched.state.governing.governing.keyCommitment
+    for role, old in list(change.sealed.items()):
+        if old.sent_under not in (None, commitment):
+            if role is Role.Content and isinstance(content, Content) and not content.repeatable:
+                raise errors.ConflictError(
+                    "Access was changed meanwhile, and this content can be read only once: pass it again."
+                )
+            del change.sealed[role]
+    if isinstance(change.header, bytes) and Role.Header not in change.sealed:
+        new = NewPart.begin(item.container_id, Role.Header, session.fingerprint)
+        change.sealed[Role.Header] = _seal_small(new, change.header)
+    if isinstance(content, Content) and Role.Content not in change.sealed:
+        change.sealed[Role.Content] = await _seal_content(session, item, content, fetched, grants)
+
+
+def _seal_small(part: NewPart, plaintext: Octets) -> SealedPart:
+    segment = part.seal_segment(0, True, plaintext)
+    return SealedPart(part, len(plaintext), sha256(segment), segment)
+
+
+async def _seal_content(
+    session: Session,
+    item: Writing,
+    content: Content,
+    fetched: Fetched | None,
+    grants: Grants | None,
+) -> SealedPart:
+    """Seal a small content to go with the record; seal and upload a large one in chunks.
+
+    Nothing is uploaded before the recipients' keys were verified.
+    """
+    change, begun = item.change, item.change.upload
+    container_id, author = item.container_id, session.fingerprint
+    part = begun.part if begun else NewPart.begin(container_id, Role.Content, author)
+    if content.small is not None:
+        change.progress(len(content.small), content.total)
+        return _seal_small(part, content.small)
+    segments = content.segments()
+    run = io_thread.in_own_thread if content.waits else io_thread.in_pool
+    try:
+        first: Segment = await run(next, segments)
+        if len(first[0]) <= MAX_INLINE:
+            change.progress(len(first[0]), content.total)
+            return _seal_small(part, first[0])
+        await recipients_of(session, Holders.of(fetched, grants))
+        upload = begun or Upload(part, {} if fetched is None else fetched.query)
+        whole: Iterator[Segment] = itertools.chain([first], segments)
+        length, hashes = await parts.send(session, upload, content, whole, change.progress)
+        return SealedPart(part, length, hashes, None)
+    finally:
+        # After a cancellation a thread may still be running the generator, which then cannot be closed.
+        with contextlib.suppress(ValueError):
+            segments.close()
 
 
 def _check_ends(session: Session, change: Change) -> None:

@@ -519,13 +519,6 @@ class Bodies(NamedTuple):
     number: int
 
 
-class Judgement(NamedTuple):
-    """Needs the `State` that `judge` returns; `size` is about how many signatures the call verifies."""
-
-    judge: Callable[[], State]
-    size: int
-
-
 class Raise(NamedTuple):
     """Offers to raise the device's mark after a piece; the caller sends in whether it did."""
 
@@ -533,7 +526,7 @@ class Raise(NamedTuple):
     mark: Mark
 
 
-Need = Keys | Page | Bodies | Judgement | Raise
+Need = Keys | Page | Bodies | Raise
 History = Generator[Need, Any, Evidence]
 
 
@@ -564,8 +557,7 @@ def evidence(
         found = dataclasses.replace(found, walk=(yield from _walked(found, view)))
         if is_last:
             return found
-        judged: State = yield Judgement(found.judge, len(views))
-        before = judged
+        before = found.judge()
         is_ahead = (mark is None or last > mark.version) and not found.is_deleted
         if is_ahead and before.complete:
             is_raised: bool = yield Raise(before, replace(before.mark, partial=is_fresh))
@@ -669,7 +661,7 @@ def _walked(found: Evidence, view: ContainerView) -> Generator[Need, Any, Walk |
             continue
         # Only after all signatures verified: otherwise a broker alone could make a client fetch for ever.
         if not is_checked:
-            yield Judgement(found.judge_signed, len(found.views))
+            found.judge_signed()
             _check_distance(head - mark.version)
             is_checked = True
         count = min(MAX_SKIPPED, head - walk.next_version)

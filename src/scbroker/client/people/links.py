@@ -35,8 +35,8 @@ from scbroker import errors
 from scbroker.cards import PREFIX as CARD_PREFIX
 from scbroker.client.arguments import checked_content
 from scbroker.client.containers import fetching, writing
-from scbroker.client.containers.change import OWNER, Change
 from scbroker.client.containers.fetching import own_nonce
+from scbroker.client.containers.writing import OWNER, Change
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore

@@ -12,9 +12,8 @@ from scbroker import errors
 from scbroker.client.arguments import Progress, moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import sending
-from scbroker.client.containers.change import Change, Swap
 from scbroker.client.containers.sending import until_signed
-from scbroker.client.containers.writing import update_each
+from scbroker.client.containers.writing import Change, Swap, update_each
 from scbroker.client.groups.opening import OpenGroup, Roll
 from scbroker.client.http.requests import check_order
 from scbroker.client.rosters import writing

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 from scbroker import AccessLevel, BrokerError
-from scbroker.client.containers.change import decode_header, encode_header
+from scbroker.client.arguments import decode_header, encode_header
 from scbroker.records.container_record import MAX_HEADER
 from tests.kit.cases import in_one_case
 
