@@ -18,7 +18,7 @@ MISTAKES: Final[list[tuple[list[str], int, str]]] = [
     (["create", "Other", "Bbo"], 3, "add the person's card first"),
     (["create", "Other", "Bob", "--role", "boss"], 2, "pass one of reader, writer, sharer"),
     (["show", "Tem"], 3, "No group named 'Tem' is offered to you"),
-    (["add", "Team", "Bob", "--role", "reader"], 2, "Bob is a member already, as Writer: change the role"),
+    (["add", "Team", "Bob", "--role", "reader"], 2, "is a member already, as Writer: change the role"),
     (["role", "Team", "Bob", "boss"], 2, "pass one of reader, writer, sharer"),
     (["managers", "Team", "Bob", "--as", "member"], 3, "Bob is not a manager of the group"),
     (["rename", "Team"], 2, "pass a new name, or --description"),

@@ -174,7 +174,7 @@ class Run(BaseRun):
     def names(self) -> Names:
         from scbroker.cli.names import Names
 
-        return Names(self.session, self.failed, self.out.error)
+        return Names(self.people, self.failed, self.out.error)
 
     @cached_property
     def people(self) -> People:

@@ -1,4 +1,4 @@
-"""Find the files that `put` stores, and make and read the headers of their containers.
+"""Find the files that `put` stores, make and read the headers of their containers, and write files.
 
 A header is a JSON object: `name` is a relative path with slashes, `modified` the file's time in UTC with
 microseconds, and `mediaType` is guessed from the name.

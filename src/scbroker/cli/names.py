@@ -12,8 +12,7 @@ import re
 import shlex
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
@@ -35,7 +34,6 @@ from scbroker.desk.names import (
 from scbroker.desk.people import (
     PREFIX,
     Somebody,
-    Strangers,
     contact_in_text,
     counted,
     is_id,
@@ -64,11 +62,12 @@ class Names:
 
     def __init__(
         self,
-        session: scbroker.BrokerProvider,
+        people: people.People,
         failed: Callable[[str, errors.BrokerError], None],
         warn: Callable[[str], None],
     ) -> None:
-        self._session, self._failed, self._warn = session, failed, warn
+        self._session, self._people = people.provider, people
+        self._failed, self._warn = failed, warn
         self._damaged: set[uuid.UUID | None] = set()
 
     def id_of(self, text: str) -> uuid.UUID:
@@ -95,7 +94,7 @@ class Names:
         named = {**self.named(set(names.values()))}
         for name, exact in named.items():
             found = exact or self._named_like(name)
-            kept = found if len(found) < 2 else Strangers(self._session).left_among(found)
+            kept = found if len(found) < 2 else self._people.left_among(found)
             if left_out := len(found) - len(kept):
                 self._warn(
                     f"{left_out} more of your containers are named {name!r}, and are left out: people who "
@@ -106,10 +105,7 @@ class Names:
 
     def without_twins(self, name: str, found: list[Container]) -> list[Container]:
         """Return only the newest, with a warning, if the user alone can have named them all; else all."""
-        if (
-            len(found) < 2
-            or (one := newest_twin(found, self._session.getUserId().result())) is None
-        ):
+        if len(found) < 2 or (one := newest_twin(found, self._people.own_id)) is None:
             return found
         self._warn(text_of_twins(name, one.id, {each.id for each in found} - {one.id}))
         return [one]
@@ -173,9 +169,9 @@ class Names:
         Anybody at the broker can share a container that cannot be read, and no command may fail by that.
         """
         ids = [each.containerId for each in damaged if each.containerId is not None]
-        if theirs := Strangers(self._session, known).damaged(ids):
+        if theirs := self._people.damaged(ids, known):
             id, example = next(iter(theirs.items()))
-            is_own = example.createdBy == self._session.getUserId().result()
+            is_own = example.createdBy == self._people.own_id
             self._warn(
                 f"Left out: {len(theirs)} containers that cannot be read, and that people who are not your "
                 f"contacts can change, such as {id}: `scbroker {'info' if is_own else 'leave'} {id}` "
@@ -331,28 +327,6 @@ def check_others(run: Run, people: Sequence[Holder], what_to_do: str) -> None:
         raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
 
 
-def use_names(result: object, holders: Sequence[Holder]) -> None:
-    """Replace the ids of people and groups by their names, if a result is an error, in its message."""
-    if not isinstance(result, errors.BrokerError):
-        return
-    text = result.message
-    for each in holders:
-        if not isinstance(each.who, uuid.UUID):
-            for word in ("user", "User", "group", "Group"):
-                text = text.replace(f"{word} {each.id}", each.name)
-    result.args = (text,)
-
-
-@contextmanager
-def naming(holders: Sequence[Holder]) -> Iterator[None]:
-    """Replace the ids of these people by their names in the messages of the block's errors."""
-    try:
-        yield
-    except errors.BrokerError as error:
-        use_names(error, holders)
-        raise
-
-
 class People(people.People):
     """The user's contacts, links and groups, found by what a person types."""
 
@@ -432,7 +406,7 @@ class People(people.People):
     def find_offer(self, text: str) -> Holder:
         """Return the offered group that a text means; a whole id as it is. Raises as `find_group`."""
         groups = [
-            each for each in self._provider.getGroups().result() if isinstance(each, scbroker.Group)
+            each for each in self.provider.getGroups().result() if isinstance(each, scbroker.Group)
         ]
         found = self._only(text, [each for each in groups if not each.accepted])
         if found is None and self._only(text, groups) is not None:
@@ -453,7 +427,7 @@ class People(people.People):
 
     def offers(self) -> list[scbroker.Group] | None:
         """Return the offered groups; None if they cannot be read in two seconds."""
-        reading = self._provider.getGroups()
+        reading = self.provider.getGroups()
         try:
             found = reading.result(_OFFER_SECONDS)
         except (TimeoutError, errors.BrokerError):

@@ -55,7 +55,8 @@ class People:
     """The contacts, links and accepted groups of a session's user, each list read once, when it is needed."""
 
     def __init__(self, provider: scbroker.BrokerProvider) -> None:
-        self._provider = provider
+        self.provider = provider
+        self._members: dict[uuid.UUID, set[uuid.UUID]] = {}
 
     def read(self) -> People:
         """Read all lists now, so that no later call waits for the broker."""
@@ -64,13 +65,13 @@ class People:
 
     @cached_property
     def own_id(self) -> uuid.UUID:
-        return self._provider.getUserId().result()
+        return self.provider.getUserId().result()
 
     @cached_property
     def contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
         """The contacts by the ids of their users; none for the user of a link."""
         with contextlib.suppress(errors.PermissionDeniedError):
-            listed = scbroker.Contacts(self._provider).list().result()
+            listed = scbroker.Contacts(self.provider).list().result()
             return {each.userId: each for each in listed}
         return {}
 
@@ -78,7 +79,7 @@ class People:
     def links(self) -> dict[uuid.UUID, scbroker.Link]:
         """The links by the ids of their users; none if the document with them is damaged."""
         try:
-            return {each.userId: each for each in self._provider.getLinks().result()}
+            return {each.userId: each for each in self.provider.getLinks().result()}
         except DAMAGED:
             return {}
 
@@ -86,7 +87,7 @@ class People:
     def accepted(self) -> list[scbroker.Group | errors.BrokerError]:
         """The groups that the user has accepted, and errors of those that cannot be read."""
         with contextlib.suppress(errors.PermissionDeniedError):  # for the user of a link
-            return list(self._provider.getGroups(offered=False).result())
+            return list(self.provider.getGroups(offered=False).result())
         return []
 
     @property
@@ -150,6 +151,84 @@ class People:
             elif (group := self.groups.get(each.userId)) is not None:
                 found |= each.permissions & group.role.permissions
         return found
+
+    # Strangers: see the description of this module.
+
+    def may_change(self, container: Container, known: Collection[uuid.UUID] = ()) -> bool:
+        """Return whether a stranger can change a container, or has made or changed its present version.
+
+        They are taken for able if the user may not see the members. People in `known` are no strangers. Every
+        command with `--recursive`, a mirror and a filesystem leave such a container out, unless the user
+        wants those of everyone.
+        """
+        others = _authors(container) - {self.own_id, *known}
+        if not others or not (others := others - self._makers - self._known_groups):
+            return False
+        groups = self._known_groups & {each.userId for each in container.access or ()}
+        return bool(others.difference(*map(self._in, groups)))
+
+    def path_of(self, container: Container, name: str, *, alone: bool = False) -> PurePosixPath:
+        """Return the relative path of the file for a content; the last part of the name if it is `alone`.
+
+        Raises `InvalidArgumentError` for a name that no file gets, and for that of a hidden file that is
+        alone, or unless nobody but the user can change the container. Invisible characters in a stranger's
+        name are escaped.
+        """
+        escaped = without_marks(name)
+        path = relative_path(escaped if escaped != name and self.may_change(container) else name)
+        path = PurePosixPath(path.name) if alone else path
+        if (alone and is_hidden(path)) or self.hide(container, str(path)):
+            raise errors.InvalidArgumentError(
+                f"The name {name!r} would make a hidden file: choose another name."
+            )
+        return path
+
+    def left_among(self, named: Sequence[Container]) -> list[Container]:
+        """Return those of several containers with one name that strangers have neither made nor named.
+
+        Return all of them if strangers can change each, and the user has not made and named one.
+        """
+        kept = [each for each in named if is_own(each, self.own_id) or not self.may_change(each)]
+        return kept or list(named)
+
+    def damaged(
+        self, ids: Sequence[uuid.UUID], known: Collection[uuid.UUID] = ()
+    ) -> dict[uuid.UUID, Container]:
+        """Return the containers, out of some with damaged headers, that strangers can have damaged."""
+        if not ids:
+            return {}
+        found = self.provider.getContainers(ids, content=False, headers=False).result()
+        return {
+            each.id: each
+            for each in found
+            if isinstance(each, scbroker.Container) and self.may_change(each, known)
+        }
+
+    def hide(self, container: Container, name: str) -> bool:
+        """Return whether to leave out a hidden file, because others than the user made or can change it."""
+        return is_hidden(PurePosixPath(name)) and _authors(container) != {self.own_id}
+
+    @cached_property
+    def _makers(self) -> set[uuid.UUID]:
+        return {self.own_id, *self.contacts}
+
+    @cached_property
+    def _known_groups(self) -> set[uuid.UUID]:
+        """The groups that the user has accepted, and that the user or a contact has made.
+
+        Acceptance alone does not count: the broker could invent it, and strangers can offer groups.
+        """
+        return {each.id for each in self.readable if each.createdBy in self._makers}
+
+    def _in(self, group: uuid.UUID) -> set[uuid.UUID]:
+        """Return the members of a group; none if the user has left it meanwhile, or if a cache lacks it."""
+        if group not in self._members:
+            try:
+                members = self.provider.getGroupMembers(group).result()
+            except (errors.NotFoundError, errors.OfflineError):
+                members = []
+            self._members[group] = {each.userId for each in members}
+        return self._members[group]
 
 
 def meant(text: str, groups: Sequence[scbroker.Group]) -> list[scbroker.Group]:
@@ -321,93 +400,7 @@ def living(container: Container) -> list[AccessLevel]:
     return [each for each in levels if each.expiresAt is None or each.expiresAt > now]
 
 
-_UNKNOWN = uuid.UUID(int=0)
-
-
-class Strangers:
-    """The people whom a session's user does not know. Contacts and groups are read once, when needed."""
-
-    def __init__(
-        self, provider: scbroker.BrokerProvider, known: Collection[uuid.UUID] = ()
-    ) -> None:
-        self._provider, self._named, self._people = provider, known, People(provider)
-        self._members: dict[uuid.UUID, set[uuid.UUID]] = {}
-
-    def may_change(self, container: Container) -> bool:
-        """Return whether a stranger can change a container, or has made or changed its present version.
-
-        They are taken for able if the user may not see the members. Every command with `--recursive`, a
-        mirror and a filesystem leave such a container out, unless the user wants those of everyone.
-        """
-        others = _authors(container) - {self._people.own_id}
-        if not others or not (others := others - self._known):
-            return False
-        groups = self._groups & {each.userId for each in container.access or ()}
-        return bool(others.difference(*map(self._in, groups)))
-
-    def path_of(self, container: Container, name: str, *, alone: bool = False) -> PurePosixPath:
-        """Return the relative path of the file for a content; the last part of the name if it is `alone`.
-
-        Raises `InvalidArgumentError` for a name that no file gets, and for that of a hidden file that is
-        alone, or unless nobody but the user can change the container. Invisible characters in a stranger's
-        name are escaped.
-        """
-        escaped = without_marks(name)
-        path = relative_path(escaped if escaped != name and self.may_change(container) else name)
-        path = PurePosixPath(path.name) if alone else path
-        if (alone and is_hidden(path)) or self.hide(container, str(path)):
-            raise errors.InvalidArgumentError(
-                f"The name {name!r} would make a hidden file: choose another name."
-            )
-        return path
-
-    def left_among(self, named: Sequence[Container]) -> list[Container]:
-        """Return those of several containers with one name that strangers have neither made nor named.
-
-        Return all of them if strangers can change each, and the user has not made and named one.
-        """
-        kept = [
-            each for each in named if is_own(each, self._people.own_id) or not self.may_change(each)
-        ]
-        return kept or list(named)
-
-    def damaged(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Container]:
-        """Return the containers, out of some with damaged headers, that strangers can have damaged."""
-        if not ids:
-            return {}
-        found = self._provider.getContainers(ids, content=False, headers=False).result()
-        return {
-            each.id: each
-            for each in found
-            if isinstance(each, scbroker.Container) and self.may_change(each)
-        }
-
-    def hide(self, container: Container, name: str) -> bool:
-        """Return whether to leave out a hidden file, because others than the user made or can change it."""
-        return is_hidden(PurePosixPath(name)) and _authors(container) != {self._people.own_id}
-
-    @cached_property
-    def _known(self) -> set[uuid.UUID]:
-        return {*self._named, *self._groups, *self._people.contacts}
-
-    @cached_property
-    def _groups(self) -> set[uuid.UUID]:
-        """The groups that the user has accepted, and that the user or a contact has made.
-
-        Acceptance alone does not count: the broker could invent it, and strangers can offer groups.
-        """
-        makers = {self._people.own_id, *self._people.contacts}
-        return {each.id for each in self._people.readable if each.createdBy in makers}
-
-    def _in(self, group: uuid.UUID) -> set[uuid.UUID]:
-        """Return the members of a group; none if the user has left it meanwhile, or if a cache lacks it."""
-        if group not in self._members:
-            try:
-                members = self._provider.getGroupMembers(group).result()
-            except (errors.NotFoundError, errors.OfflineError):
-                members = []
-            self._members[group] = {each.userId for each in members}
-        return self._members[group]
+_UNKNOWN: Final = uuid.UUID(int=0)
 
 
 def others_can_change(container: scbroker.Metadata, user: uuid.UUID) -> bool:

@@ -25,7 +25,7 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import Container, all_containers, name_of
 from scbroker.desk.paths import filesystem_path
-from scbroker.desk.people import Strangers, others_can_change, text_of_twins
+from scbroker.desk.people import People, others_can_change, text_of_twins
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
@@ -238,12 +238,12 @@ class Listings:
 def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
     """Return a listing of all containers; without `everyone`, of those that no stranger can change."""
     found, damaged, left_out = list[tuple[str, Entry]](), list[uuid.UUID | None](), 0
-    strangers = Strangers(provider)
+    people = People(provider)
     for each in all_containers(provider):
         if isinstance(each, errors.BrokerError):
             damaged.append(each.containerId)
         elif (path := path_of(each)) is not None:
-            if everyone or not strangers.may_change(each):
+            if everyone or not people.may_change(each):
                 found.append((path, Entry.of(each, user_id)))
             else:
                 left_out += 1

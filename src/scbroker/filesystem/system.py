@@ -21,7 +21,7 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import LONGEST_NAME, containers_of, header_of, header_with
 from scbroker.desk.paths import filesystem_path, id_of, is_hidden
-from scbroker.desk.people import Strangers, others_can_change
+from scbroker.desk.people import People, others_can_change
 from scbroker.filesystem.files import AbstractFileSystem, ContainerFile, Content
 from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of, path_of
 
@@ -254,7 +254,7 @@ class ContainerFileSystem(AbstractFileSystem):
         path = self._strip_protocol(rpath)
         if id_of(path) is None and is_hidden(PurePosixPath(path)) and not self.isdir(path):
             [found] = self._changeable(path)
-            if Strangers(self.provider).hide(found, path):
+            if People(self.provider).hide(found, path):
                 raise _refused(path, found, "another user has written its present version")
             path = f"id:{found.id}"  # the name may be another container's by now
         super().get_file(path, lpath, **kwargs)

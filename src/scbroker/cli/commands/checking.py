@@ -43,7 +43,7 @@ from scbroker.cli.names import (
 from scbroker.cli.output import Row, ShortId, Size, fields_of
 from scbroker.cli.together import Together
 from scbroker.desk.names import Container, Entry, names_by_id
-from scbroker.desk.people import Strangers, counted
+from scbroker.desk.people import counted
 
 if TYPE_CHECKING:
     from scbroker.vocabulary import ContainerEventType
@@ -123,8 +123,7 @@ def verify(run: Run, containers: AnyContainers = None, everyone: Everyone = Fals
         else:
             found.append(each)
     if not (containers or everyone):
-        strangers = Strangers(run.session)
-        kept = [each for each in found if not strangers.may_change(each)]
+        kept = [each for each in found if not run.people.may_change(each)]
         if left := len(found) - len(kept):
             report.row["ofStrangers"] = left
             report.row["containers"] -= left
@@ -472,8 +471,11 @@ def events(
         for accepted in run.people.readable if team is None and since is None else ():
             with contextlib.suppress(errors.NotFoundError):  # removed from the group meanwhile
                 logs.append(read(accepted.id))
-        found = merged(logs)
-        _list(run, found if limit is None else found[-limit:], known)
+        found = merged(logs) if limit is None else merged(logs)[-limit:]
+        columns = _COLUMNS | ({} if known is None else {"name": "NAME"})
+        if any(each.groupId for each in found) or not run.out.on_terminal:
+            columns = _COLUMNS | _GROUP | columns
+        run.out.rows((_row(run, each, known) for each in found), columns)
         return
     starts = {} if team is None or since is None else {team: since}
     first = since if team is None else None
@@ -482,15 +484,6 @@ def events(
         widths = dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS | ({"name": 24} if names else {})
         for each in islice(_each_once(wanted), limit):
             run.out.item(_row(run, each, known), widths)
-
-
-def _list(
-    run: Run, found: Sequence[scbroker.ContainerEvent], known: dict[uuid.UUID, str] | None
-) -> None:
-    columns = _COLUMNS | ({} if known is None else {"name": "NAME"})
-    if any(each.groupId for each in found) or not run.out.on_terminal:
-        columns = _COLUMNS | _GROUP | columns
-    run.out.rows((_row(run, each, known) for each in found), columns)
 
 
 def _kinds(text: str) -> list[ContainerEventType]:

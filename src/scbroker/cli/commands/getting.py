@@ -32,7 +32,7 @@ from scbroker.cli.output import Row, Size, harmless
 from scbroker.cli.together import Together, do_each, tried
 from scbroker.desk.names import Container, check_free, containers_of, header_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key, relative_path
-from scbroker.desk.people import Strangers, counted, is_own, some
+from scbroker.desk.people import counted, is_own, some
 from scbroker.folders import make_folder
 from scbroker.spelling import without_invisible
 
@@ -82,9 +82,8 @@ def get(
     """
     found = found_containers(run, containers, recursive=recursive, everyone=everyone, newest=True)
     if recursive and not everyone:
-        strangers = Strangers(run.session)
         why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
-        found = without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
+        found = without(run, found, lambda each: run.people.hide(each, name_of(each) or ""), why)
     save(run, found, output, recursive=recursive, force=force, checksum=checksum)
 
 
@@ -117,7 +116,7 @@ def containers_below(
     if everyone:
         return list(found)
     why = "people who are not your contacts can change, or have named: --everyone takes them too"
-    return without(run, found, Strangers(run.session, known).may_change, why)
+    return without(run, found, lambda each: run.people.may_change(each, known), why)
 
 
 def without(
@@ -207,7 +206,7 @@ class _Saving(NamedTuple):
 
         do_each(self.run, what, size, _name_of, _COLUMNS, work, unchanged)
 
-    def _path_of(self, container: Container, strangers: Strangers) -> PurePosixPath:
+    def _path_of(self, container: Container) -> PurePosixPath:
         """Return the path for a content. Raises `InvalidArgumentError` if the name is missing or unsafe."""
         if self.file is not None:
             return self.file
@@ -216,7 +215,7 @@ class _Saving(NamedTuple):
             why = "'s header is damaged" if is_damaged(container) else " has no name"
             raise errors.InvalidArgumentError(f"The container{why}: name a file with --output.")
         try:
-            return strangers.path_of(container, name, alone=not self.recursive)
+            return self.run.people.path_of(container, name, alone=not self.recursive)
         except errors.InvalidArgumentError as error:
             raise errors.InvalidArgumentError(
                 f"{error.message} `{self.how} {container.id} --output FILE` names the file."
@@ -230,8 +229,7 @@ class _Saving(NamedTuple):
         (with `recursive`, the newest of several that nobody else can have named); each of the others is an
         error. Paths that differ only in case are all written if the folder distinguishes case.
         """
-        run, user = self.run, self.run.session.getUserId().result()
-        strangers = Strangers(run.session)
+        run, user = self.run, self.run.people.own_id
         paths: dict[str, list[_Item]] = {}
         several: dict[str, list[_Item]] = {}
 
@@ -241,7 +239,7 @@ class _Saving(NamedTuple):
 
         for container in found:
             try:
-                item = _Item(container, self._path_of(container, strangers))
+                item = _Item(container, self._path_of(container))
                 paths.setdefault(without_invisible(str(item.path)), []).append(item)
             except errors.InvalidArgumentError as error:
                 run.failed(label_of(container), error)
@@ -345,15 +343,10 @@ def has_content(run: Run, container: Container, file: BinaryIO) -> bool:
         return all(file.read(len(each)) == each for each in parts) and not file.read(1)
 
 
-def no_content(container: Container) -> errors.BrokerError:
-    """Return the error for a container without a content that the user can read."""
-    if not container.hasContent:
+def no_content(container: Container | None = None) -> errors.BrokerError:
+    """Return the error for a content that does not exist, or that the permissions hide."""
+    if container is not None and not container.hasContent:
         return errors.NotFoundError("The container has no content.")
-    return hidden_content()
-
-
-def hidden_content() -> errors.BrokerError:
-    """Return the error for a container that the user may not read."""
     return errors.PermissionDeniedError(
         "Your permissions on this container hide the content: ask a member for Download and Decrypt."
     )

@@ -20,7 +20,6 @@ from scbroker.cli.names import (
     Holder,
     OfferArgument,
     check_others,
-    naming,
     warn,
 )
 from scbroker.cli.output import ShortId
@@ -103,8 +102,7 @@ def create(
     warn(run, members)
     roles = [MemberRole(each.who, chosen) for each in members]
 
-    with naming(members):
-        made = run.session.createGroup(name, roles, description or "").result()
+    made = run.session.createGroup(name, roles, description or "").result()
     offered = f" It {_offered(members, chosen)}" if members else ""
     run.out.done(_row(run, made), f"The group {made.name!r} is made, and you own it.{offered}")
 
@@ -188,8 +186,7 @@ def add(
     roles = [MemberRole(each.who, chosen) for each in added]
 
     try:
-        with naming(added):
-            changed = run.session.addGroupMembers(found, roles).result()
+        changed = run.session.addGroupMembers(found, roles).result()
     except errors.BrokerError as error:
         if error.outcome is errors.WriteOutcome.Uncertain:
             error.args = (
@@ -213,8 +210,7 @@ def remove(run: Run, group: GroupArgument, people: PeopleArgument) -> None:
     """
     found, gone = run.people.find_group(group), run.people.find_all(people)
     check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
-    with naming(gone):
-        changed = run.session.removeGroupMembers(found, [each.id for each in gone]).result()
+    changed = run.session.removeGroupMembers(found, [each.id for each in gone]).result()
     text = (
         f"{_are(gone)} not in the group {changed.name!r} any more. `scbroker groups renew` gives its "
         "containers new keys now, instead of at their next change; `scbroker ls --with` lists what somebody "
@@ -237,8 +233,7 @@ def role(
     chosen, found, changing = _role(to), run.people.find_group(group), run.people.find_all(people)
     roles = [MemberRole(each.who, chosen) for each in changing]
 
-    with naming(changing):
-        changed = run.session.setGroupRoles(found, roles).result()
+    changed = run.session.setGroupRoles(found, roles).result()
     what = _number(changing, chosen.name.lower())
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
     _say_changed(run, changed, changing, text, role=chosen)
@@ -281,8 +276,7 @@ def managers(
         run.confirm(f"Give up the ownership of the group {found.name!r}?", yes)
     warn(run, [each for each in changing if each.id not in members])
 
-    with naming(changing):
-        changed = run.session.setGroupManagers(found, after).result()
+    changed = run.session.setGroupManagers(found, after).result()
     only = "only " if wanted is Place.member else ""
     what = f"{only}{_number(changing, wanted)}"
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
@@ -303,10 +297,6 @@ def rename(
     You must be a manager of the group. To mend a group that you cannot read because another manager gave you
     a wrong key, pass its id, a name and a description.
     """
-    if name is None and description is None:
-        raise errors.InvalidArgumentError(
-            "Nothing is to be changed: pass a new name, or --description."
-        )
     found = run.people.find_group_or_id(group)
     if name is not None:
         run.people.check_group_name(name, found.id)

@@ -32,7 +32,6 @@ from scbroker.cli.names import (
     Recursive,
     check_others,
     label_of,
-    use_names,
     warn,
 )
 from scbroker.cli.output import Size, Until, end_of, fields_of, in_zone, until_text
@@ -141,8 +140,6 @@ def share(
             )
     granted = [scbroker.AccessLevel(each.who, given, end) for each in members]
     results = run.session.grantAccess(list(found), granted).result() if found else []
-    for result in results:
-        use_names(result, members)
     done = list(run.succeeded(dict(zip(found, results, strict=True)), ids.__getitem__))
     if not done:
         return
@@ -190,8 +187,6 @@ def revoke(
     found = _readable(run, ids)
     users = [each.id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
-    for result in results:
-        use_names(result, members)
     changed = run.succeeded(dict(zip(found, results, strict=True)), ids.__getitem__)
     done = [id for id, each in changed.items() if each.version > found[id].version]
     names = joined([each.name for each in members])
@@ -546,17 +541,15 @@ def open_link(
         save(run, found, output, recursive=len(found) > 1, force=force, how="scbroker open LINK")
 
 
-def _opened(run: Run, texts: list[str] | None) -> "list[Container]":
+def _opened(run: Run, texts: list[str] | None) -> list[Container]:
     """Return all containers that a link opens, or only the named ones."""
     if texts:
         return found_containers(run, texts, recursive=False)
-    found = []
-    for each in run.session.iterContainers():
-        if isinstance(each, errors.BrokerError):
-            run.failed(str(each.containerId), each)
-        else:
-            found.append(each)
-    return found
+    results = {
+        each.id if isinstance(each, scbroker.Container) else each.containerId: each
+        for each in run.session.iterContainers()
+    }
+    return list(run.succeeded(results).values())
 
 
 def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any]:

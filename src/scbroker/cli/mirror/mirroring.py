@@ -22,7 +22,7 @@ import scbroker
 from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.command import Run
-from scbroker.cli.commands.getting import hidden_content
+from scbroker.cli.commands.getting import no_content
 from scbroker.cli.files import Folder, modified_of, translated, write_own
 from scbroker.cli.mirror.plan import (
     PLANNED,
@@ -41,7 +41,7 @@ from scbroker.cli.output import Size
 from scbroker.cli.together import END_ALL
 from scbroker.desk.names import Container, Entry, name_of
 from scbroker.desk.paths import collision_key
-from scbroker.desk.people import Strangers, counted, is_own
+from scbroker.desk.people import People, counted, is_own
 
 _ALIKE: Final = [PurePosixPath(each) for each in ("a", "A", "a\u200d")]
 """Names that some file systems take for the same. They do not test composition: container names are NFC."""
@@ -82,7 +82,7 @@ class Mirror:
         self._applying = Applying(folder, state, self._tell, exact=checksum)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
-        self._strangers = Strangers(run.session)
+        self._people = People(run.session)
         self._left_out: set[uuid.UUID] = set()
         """Containers left out because strangers can change them, or anybody else if the file is hidden.
 
@@ -217,7 +217,7 @@ class Mirror:
 
         Say how many are left out, except for those in `said`.
         """
-        self._strangers = Strangers(self._session)
+        self._people = People(self._session)
         damaged = dict[uuid.UUID, errors.BrokerError]()
         for id, each in read:
             if id is None or isinstance(each, _GONE):
@@ -230,7 +230,7 @@ class Mirror:
                     self._remotes[id] = remote
             except errors.BrokerError as error:
                 self._fail(id, None, error)
-        theirs = self._strangers.damaged([*damaged])
+        theirs = self._people.damaged([*damaged])
         self._left_out |= theirs.keys()
         for id, why in damaged.items():
             if id not in theirs:
@@ -251,15 +251,15 @@ class Mirror:
         if wanted is not None and container.type != wanted:
             return None
         name = name.removeprefix(below)
-        strangers = self._strangers
+        people = self._people
         if not self._selection.everyone and (
-            strangers.may_change(container) or strangers.hide(container, name)
+            people.may_change(container) or people.hide(container, name)
         ):
             self._left_out.add(container.id)
             return None
         return Remote(
             id=container.id,
-            path=strangers.path_of(container, name),
+            path=people.path_of(container, name),
             version=container.version,
             length=container.length,
             is_own=is_own(container, self._selection.user),
@@ -318,7 +318,7 @@ class Mirror:
                 if isinstance(read, errors.BrokerError):
                     raise read
                 if read.content is None:
-                    raise hidden_content()
+                    raise no_content()
                 source = self._state.incoming / fetch.remote.id.hex
                 write_own(source, read.content)
                 downloaded.append((fetch, source, read.version))
@@ -343,7 +343,7 @@ class Mirror:
                 self._remove_downloads()
                 raise
         if saved is None:
-            raise hidden_content()
+            raise no_content()
         # The download may be a newer version: then its event follows, and the comparison finds nothing to do.
         self._place([(fetch, source, remote.version)])
 

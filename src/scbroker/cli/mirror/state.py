@@ -11,7 +11,6 @@ import os
 import sys
 import uuid
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Annotated, Final, Literal, Self
 
 import filelock
@@ -91,14 +90,9 @@ class State:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
-            if error is None:
+            if kind is None:
                 self.sync()
         finally:
             self.close()

@@ -41,7 +41,7 @@ from scbroker.cli.ui.session import (
 from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk.names import check_free, name_of, shortened
 from scbroker.desk.paths import relative_path
-from scbroker.desk.people import SHARE, WRITE, People, Strangers, in_words, modifier_is_member, some
+from scbroker.desk.people import SHARE, WRITE, People, in_words, modifier_is_member, some
 from scbroker.vocabulary import ContainerAccessLevel
 
 _EXCERPT: Final = 32
@@ -201,7 +201,7 @@ def text_of(head: bytes) -> str | None:
 def _attachment(run: Run, container: Container) -> str:
     """Return a download's Content-Disposition; an unsafe file name is replaced by the container's id."""
     try:
-        path = Strangers(run.session).path_of(container, name_of(container) or "", alone=True)
+        path = People(run.session).path_of(container, name_of(container) or "", alone=True)
         safe = path.name
     except errors.InvalidArgumentError:
         safe = str(container.id)

@@ -1,4 +1,4 @@
-"""Check whether a broker can start with its settings, without changing anything."""
+"""Check whether a broker can start, and read the state of its stores, without changing anything."""
 
 from __future__ import annotations
 
