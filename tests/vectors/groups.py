@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as copied
 from functools import cache
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ from scbroker.crypto.verify import sha256
 from scbroker.records import roster
 from scbroker.records.canonical import encode_object, encode_value, group_name_of
 from scbroker.records.container_record import Via
-from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import (
     GroupDeparture,
@@ -25,7 +25,7 @@ from scbroker.records.roster import (
     SaltedMember,
 )
 from tests.vectors.cast import DAY, START, Person, cast, chosen
-from tests.vectors.story import Access, Container, Grant, Made, altered, follow, sign
+from tests.vectors.story import Container, Grant, Made, altered, follow, in_force, sign
 
 OWNER, MANAGER = roster.OWNER, roster.MANAGER
 READER, WRITER, SHARER = 0, 1, 2
@@ -50,24 +50,31 @@ class Seat:
 class Step:
     """A record of a group, with all that comes with it or stays in force."""
 
+    group: Group
     made: Made
     managers: tuple[Grant, ...]
     text: str
-    salt: bytes
-    """Type and salt, which stay while the roster does."""
+    """The type, which stays while the roster does."""
     roster: Roster
-    stored: bytes
-    """The roster's bytes."""
     seats: tuple[Seat, ...]
     leaves: list[SaltedMember]
-    introduces: bool
-    """Whether this record introduces the roster."""
-    info: bytes = b""
+    info: bytes
     """Sealed."""
+    introduces: bool = True
+    """Whether this record introduces the roster."""
 
     @property
     def version(self) -> int:
         return self.made.record.version
+
+    @property
+    def salt(self) -> bytes:
+        return self.group.box.type_salt(self.text)
+
+    @property
+    def stored(self) -> bytes:
+        """The roster's bytes."""
+        return encode_object(self.roster)
 
 
 @dataclass(frozen=True)
@@ -132,23 +139,11 @@ class Group:
         """The first record; `stored` changes fields of the roster, and `changes` fields of the record."""
         info, leaves = self.seal_info(0), self.leaves(seats)
         found = replace(self.roster(1, 0, leaves, info), **(stored or {}))
-        octets = encode_object(found)
-        text = text or roster.group_type(octets)
+        text = text or roster.group_type(encode_object(found))
         access = self.box.access(1, self.creator, managers, text)
         record = altered(self.box.begin(time, access), **changes)
         made = sign(record, self.creator, access)
-        return Step(
-            made,
-            (*managers,),
-            text,
-            self.box.type_salt(text),
-            found,
-            octets,
-            (*seats,),
-            leaves,
-            True,
-            info,
-        )
+        return Step(self, made, (*managers,), text, found, (*seats,), leaves, info)
 
     def follow(
         self, history: Sequence[Step], author: Person, time: int, *,
@@ -161,43 +156,30 @@ class Group:
 
         `leaves`, `text` and `stored` spoil the roster, and `changes` the record.
         """
-        last = history[-1]
-        version = last.version + 1
-        introduces = not (seats is None and epoch is None and info is None and stored is None)
-        found, octets, shown, sealed = last.roster, last.stored, last.leaves, last.info
-        epoch = last.roster.epoch if epoch is None else epoch
-        if introduces:
-            shown = leaves or self.leaves(last.seats if seats is None else seats)
+        last, made = history[-1], [step.made for step in history]
+        version, access = last.version + 1, None
+        step = copied(last, introduces=False)
+        if not (seats is None and epoch is None and info is None and stored is None):
+            epoch = last.roster.epoch if epoch is None else epoch
+            seats = last.seats if seats is None else (*seats,)
+            shown, sealed = leaves or self.leaves(seats), last.info
             if info is not None or epoch != last.roster.epoch:
                 sealed = self.seal_info(epoch, info)
             found = replace(self.roster(version, epoch, shown, sealed), **(stored or {}))
-            octets = encode_object(found)
-        text = text or (roster.group_type(octets) if introduces else last.text)
-        access: Access | None = None
-        made = [step.made for step in history]
+            step = Step(self, last.made, last.managers, "", found, seats, shown, sealed)
+            text = text or roster.group_type(step.stored)
+        text = text or last.text
+        governing = replace(in_force(made), type=self.box.type(text))
         if managers is not None:
             access = self.box.access(version, author, managers, text)
-            fields: dict[str, Any] = {"governing": access.governing}
-        else:
-            before = next(one for one in reversed(made) if one.record.governing is not None)
-            governing = replace(governing_of(before.record), type=self.box.type(text))
-            fields = {"governing": governing}
-        record = altered(
-            altered(follow(made, author, time, **fields), keyIndex=key_index), **changes
-        )
-        return Step(
-            sign(record, author, access, key_index), last.managers if managers is None else (*managers,),
-            text, self.box.type_salt(text), found, octets, last.seats if seats is None else (*seats,),
-            shown, introduces, sealed,
-        )  # fmt: skip
+            governing, step = access.governing, copied(step, managers=(*managers,))
+        record = follow(made, author, time, governing=governing, keyIndex=key_index)
+        signed = sign(altered(record, **changes), author, access, key_index)
+        return copied(step, made=signed, text=text)
 
     def delete(self, history: Sequence[Step], author: Person, time: int, **changes: Any) -> Step:
-        last = history[-1]
         record = follow([step.made for step in history], author, time, tombstone=True, **changes)
-        return Step(
-            sign(record, author), last.managers, last.text, last.salt, last.roster, last.stored,
-            last.seats, last.leaves, False, last.info,
-        )  # fmt: skip
+        return copied(history[-1], made=sign(record, author), introduces=False)
 
     def via(self, step: Step, /, **changes: Any) -> Via:
         found = Via(self.fingerprint, step.roster.epoch, step.version, step.made.hash)
@@ -250,6 +232,13 @@ def shown_step(step: Step, *, signature: bool = False) -> dict[str, Any]:
         shown["type"] = {"salt": step.salt, "type": step.text}
         shown["leaves"] = [{"salt": leaf.salt, "member": leaf.member} for leaf in step.leaves]
     return shown
+
+
+def shown_proof(proof: MembershipProof) -> dict[str, Any]:
+    leaf = proof.leaf
+    return {
+        "salt": leaf.salt, "member": leaf.member, "index": proof.position, "path": proof.path,
+    }  # fmt: skip
 
 
 class Team:

@@ -12,6 +12,7 @@ from scbroker.records.canonical import encode_value
 from scbroker.records.roster import MembershipProof, SaltedMember
 from tests.vectors.cast import chosen
 from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.groups import shown_proof
 from tests.vectors.rosters import crowd, salted
 
 INTEGRITY = "integrity"
@@ -27,12 +28,8 @@ def make() -> None:
 
 
 def given(leaves: Sequence[SaltedMember], proof: MembershipProof, **changes: Any) -> dict[str, Any]:
-    shown = {
-        "salt": proof.leaf.salt, "member": proof.leaf.member, "index": proof.position, "path": proof.path,
-    }  # fmt: skip
-    return {
-        "members": roster.members_root(leaves), "count": len(leaves), "proof": {**shown, **changes},
-    }  # fmt: skip
+    shown = {**shown_proof(proof), **changes}
+    return {"members": roster.members_root(leaves), "count": len(leaves), "proof": shown}
 
 
 def _valid() -> list[Vector]:

@@ -37,11 +37,12 @@ from scbroker.records.judge import (
 )
 from scbroker.records.roster import Member, MembershipProof, Roster, SaltedMember
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Disclosed, ListView, SignedRecord, TypeText
+from scbroker.wire.containers import SignedRecord, TypeText
 from scbroker.wire.groups import GroupRecord
 from tests.vectors.cast import DAY, START, decryption_key
 from tests.vectors.files import Vector, load, raw, raws, signature_of, signed_of
 from tests.vectors.keys_of_people import authors, chains
+from tests.vectors.served import list_view
 
 Pool = Mapping[str, dict[str, Any]]
 """The records of a file by name."""
@@ -231,11 +232,7 @@ def _record_of(stored: dict[str, Any]) -> GroupRecord:
     """A record of a group as the broker serves it."""
     access = text = None
     if "accessList" in stored:
-        salted = salted_of(stored)
-        shown = [
-            Disclosed(position=n, salt=one.salt, entry=one.entry) for n, one in enumerate(salted)
-        ]
-        access = ListView(entryHashes=b"".join(one.hash for one in salted), disclosed=shown)
+        access = list_view(salted_of(stored))
     if "type" in stored:
         text = TypeText(salt=raw(stored["type"], "salt"), type=stored["type"]["type"])
     return GroupRecord(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import Role, bare_body
+from scbroker.records.container_record import Role, SaltedEntry, bare_body
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.wire.codec import SignedObject, encode
@@ -36,6 +36,22 @@ def key_chains() -> list[KeyChainState]:
         KeyChainState(userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1)
         for one in cast().values()
     ]
+
+
+def list_view(
+    salted: Sequence[SaltedEntry], hidden: Collection[bytes] = (), departures: Sequence[Signed] = ()
+) -> ListView:
+    """A list without the entries of some users."""
+    shown = [
+        Disclosed(position=n, salt=item.salt, entry=item.entry)
+        for n, item in enumerate(salted)
+        if item.entry[3:35] not in hidden
+    ]
+    return ListView(
+        entryHashes=b"".join(item.hash for item in salted),
+        disclosed=shown,
+        departures=[SignedObject.of(item) for item in departures],
+    )
 
 
 class Served:
@@ -88,17 +104,8 @@ class Served:
 
     def _list(self, version: int, hidden: Sequence[str]) -> ListView:
         salted = self.history[version - 1].listed.salted
-        names = self.names()
-        shown = [
-            Disclosed(position=n, salt=item.salt, entry=item.entry)
-            for n, item in enumerate(salted)
-            if names[item.entry[3:35]] not in hidden
-        ]
-        return ListView(
-            entryHashes=b"".join(item.hash for item in salted),
-            disclosed=shown,
-            departures=[SignedObject.of(item) for item in self.departures.get(version, [])],
-        )
+        names = [one for one, name in self.names().items() if name in hidden]
+        return list_view(salted, names, self.departures.get(version, []))
 
     def names(self) -> dict[bytes, str]:
         """Those of the entries of lists."""

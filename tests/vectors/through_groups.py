@@ -14,7 +14,7 @@ from scbroker.records.container_record import Role, Via
 from scbroker.records.roster import MembershipProof, SaltedMember
 from tests.vectors.cast import DAY, MINUTE, START, Person, chosen, day
 from tests.vectors.files import FORK, INTEGRITY, ROLLBACK, VALID, put
-from tests.vectors.groups import SHARER, WRITER, Group, Seat, Step, Team
+from tests.vectors.groups import SHARER, WRITER, Group, Seat, Step, Team, shown_proof
 from tests.vectors.story import (
     Container,
     Grant,
@@ -80,12 +80,6 @@ class Through:
         )  # fmt: skip
 
 
-def shown(proof: MembershipProof) -> dict[str, Any]:
-    return {
-        "salt": proof.leaf.salt, "member": proof.leaf.member, "index": proof.position, "path": proof.path,
-    }  # fmt: skip
-
-
 class _Chapter:
     """Adds vectors: each record through a group has the proof of its author, or the one that is given."""
 
@@ -103,7 +97,7 @@ class _Chapter:
             step = steps[min(via.version, len(steps)) - 1]
             places = [n for n, leaf in enumerate(step.leaves) if made.record.author in leaf.member]
             proof = roster.prove(step.leaves, places)[0]
-        self.book.proofs[made] = shown(proof)
+        self.book.proofs[made] = shown_proof(proof)
 
     def after(self, history: Sequence[Made], *rows: tuple[Any, ...]) -> None:
         """Add a vector for each row."""

@@ -12,20 +12,13 @@ from scbroker.records import roster
 from scbroker.records.canonical import uuid8
 from scbroker.records.roster import MembershipProof
 from scbroker.wire.codec import encode
-from scbroker.wire.containers import (
-    ContainerView,
-    Disclosed,
-    GoverningView,
-    ListView,
-    SignedRecord,
-    TypeText,
-)
+from scbroker.wire.containers import ContainerView, GoverningView, SignedRecord, TypeText
 from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
 from scbroker.wire.rosters import GroupState, Leaf, Membership
 from tests.vectors.cast import Person, chosen, day
 from tests.vectors.files import FORK, ROLLBACK, Vector
 from tests.vectors.groups import READER, Group, Seat, Step
-from tests.vectors.served import NOW, Found, Served, key_chains
+from tests.vectors.served import NOW, Found, Served, key_chains, list_view
 from tests.vectors.story import Grant, Made
 from tests.vectors.through_groups import ALL, READ, Through
 
@@ -132,22 +125,11 @@ def _prove(step: Step, fingerprint: bytes) -> Membership | None:
 
 def _record(step: Step) -> GroupRecord:
     """A record of the group with what it changes."""
-    access = text = None
-    if step.made.access is not None:
-        salted = step.made.access.salted
-        access = ListView(
-            entryHashes=b"".join(item.hash for item in salted),
-            disclosed=[
-                Disclosed(position=n, salt=item.salt, entry=item.entry)
-                for n, item in enumerate(salted)
-            ],
-        )
-    if step.introduces:
-        text = TypeText(salt=step.salt, type=step.text)
+    access = step.made.access
     return GroupRecord(
         record=SignedRecord.of(step.made.signed),
-        accessList=access,
-        type=text,
+        accessList=None if access is None else list_view(access.salted),
+        type=TypeText(salt=step.salt, type=step.text) if step.introduces else None,
         roster=step.stored if step.introduces else None,
     )
 
