@@ -30,7 +30,7 @@ from scbroker import AccessLevel, BrokerError, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
-from tests.kit.engines import PostgresServer
+from tests.kit.engines import PostgresServer, free_port
 from tests.kit.processes import want_forks
 from tests.kit.waiting import PATIENCE, wait_until
 
@@ -55,34 +55,25 @@ class Machines:
 def machines(engine: str, folder: Path) -> Iterator[Machines]:
     """Start brokers and links. On SQLite there is one broker, with two links."""
     with ExitStack() as stack:
-        url = ""
+        url, ports = "", [free_port()]
         if engine == "postgresql":
-            server = stack.enter_context(PostgresServer(durable=True))
-            url = server.createdatabase()
-        brokers = [BrokerProcess(folder, url)]
-        if engine == "postgresql":
-            # One folder for the objects, and one key, as brokers on several machines have.
-            shared: dict[str, Any] = {
-                "object_store_url": (folder / "objects").as_uri(),
-                "broker_key": "ab" * 32,
-            }
-            brokers = [BrokerProcess(folder / str(n), url, **shared) for n in range(3)]
-            for broker in brokers[1:]:
-                broker.api_key = brokers[0].api_key
-                broker.settings["api_key"] = brokers[0].api_key
-        for broker in brokers:
-            stack.enter_context(broker)
-        ends = brokers if len(brokers) > 1 else brokers * 2
-        links = [stack.enter_context(Link(broker.port)) for broker in ends]
+            url = stack.enter_context(PostgresServer(durable=True)).createdatabase()
+            ports += [free_port(), free_port()]
+        links = [stack.enter_context(Link(port)) for port in (ports if url else ports * 2)]
         # A client signs for the origin that it uses, which is that of its link.
-        origins = ",".join(f"http://127.0.0.1:{port}" for port in _ports(brokers, links))
-        for broker in brokers:
-            broker.restart(origins=origins)
+        every = [*ports, *(link.port for link in links)]
+        # One folder for the objects, and one key, as brokers on several machines have.
+        shared: dict[str, Any] = {
+            "api_key": uuid.uuid4(),
+            "broker_key": "ab" * 32,
+            "object_store_url": (folder / "objects").as_uri(),
+            "origins": ",".join(f"http://127.0.0.1:{port}" for port in every),
+        }
+        brokers = [
+            stack.enter_context(BrokerProcess(folder / str(port), url, port=port, **shared))
+            for port in ports
+        ]
         yield Machines(brokers, links)
-
-
-def _ports(brokers: Sequence[BrokerProcess], links: Sequence[Link]) -> list[int]:
-    return [*(broker.port for broker in brokers), *(link.port for link in links)]
 
 
 @dataclass

@@ -194,7 +194,7 @@ class Inspection:
         left: set[str] = set()
 
         def sweep() -> bool:
-            stored, names = look(self.scene.database_url), self.scene.objects.names()
+            stored, names = look(self.scene.database_url), self.scene.objects()
             needed = {row.blob for row in stored.rows["chunks"]}
             left.clear()
             left.update((names - needed) | stored.pending_deletion)

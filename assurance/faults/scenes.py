@@ -2,14 +2,15 @@
 
 import http.client
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from assurance.cluster.cluster import Cluster
-from assurance.faults.stored import Bucket, Folder, Objects
+from assurance.faults.stored import files, in_bucket
 from assurance.faults.victims import Victim, all_of, worker_of
 from assurance.people import new_device
 from scbroker import ServerProvider
@@ -29,7 +30,8 @@ class Scene:
     """One deployment, which clients reach at an address."""
 
     at: Address
-    objects: Objects
+    objects: Callable[[], set[str]]
+    """The names of all objects."""
     victims: Sequence[Victim]
     first: BrokerProcess
     """Registers users before anything is killed."""
@@ -100,11 +102,10 @@ def of(found: Cluster) -> Iterator[Scene]:
         found.patroni.start_members()
 
     first, gateway = found.brokers[0], found.gateway
-    objects = Bucket.of(str(first.settings["object_store_url"]), gateway.environment)
     victims = [all_of(each) for each in found.brokers]
     victims.append(Victim("osd", gateway.crash_osd, gateway.start_osd))
     victims.append(Victim("primary", found.patroni.kill_primary, start_members))
-    scene = Scene(found, objects, victims, first, _FAILOVER)
+    scene = Scene(found, partial(in_bucket, first), victims, first, _FAILOVER)
     with closing(scene):
         yield scene
 
@@ -112,6 +113,7 @@ def of(found: Cluster) -> Iterator[Scene]:
 def _scene(
     broker: BrokerProcess, victims: Sequence[Victim], longest_life: float = 1.2
 ) -> Iterator[Scene]:
-    scene = Scene(broker, Folder(broker.directory / "objects"), victims, broker, longest_life)
+    objects = partial(files, broker.directory / "objects")
+    scene = Scene(broker, objects, victims, broker, longest_life)
     with closing(scene):
         yield scene

@@ -3,65 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import obstore
 import sqlalchemy
 import tenacity
-from obstore.store import ObjectStore, S3Store
 from sqlalchemy import Connection, Row, Table, event, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from scbroker.server.storage import tables as t
+from tests.kit.brokers import BrokerProcess
+from tests.kit.objects import store_of
 from tests.kit.tables import query
 
 T = TypeVar("T")
 _OF_CONTAINERS = (t.records, t.access_lists, t.members, t.parts, t.events)
 
 
-class Objects(Protocol):
-    """The object store, read only."""
+def files(root: Path) -> set[str]:
+    """Return the names of objects in a broker's own folder, below the id of its one database.
 
-    def names(self) -> set[str]:
-        """Return the names of all objects, unreferenced ones included."""
-        ...
-
-
-@dataclass(frozen=True)
-class Folder:
-    """The broker's own folder, in which the objects lie below the id of its one database."""
-
-    root: Path
-
-    def names(self) -> set[str]:
-        return {
-            str(Path(*path.relative_to(self.root).parts[1:]))
-            for path in self.root.rglob("*")
-            if not path.is_dir() and path.name != "check"
-        }
+    With what a killed broker left incomplete, which obstore does not list.
+    """
+    return {
+        str(Path(*path.relative_to(root).parts[1:]))
+        for path in root.rglob("*")
+        if not path.is_dir() and path.name != "check"
+    }
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """An object store with S3's interface."""
-
-    store: ObjectStore
-
-    @classmethod
-    def of(cls, url: str, environment: Mapping[str, str]) -> Bucket:
-        """Return the one that brokers with this URL and environment use."""
-        config: Any = {name.lower(): value for name, value in environment.items()}
-        allow_http = config.pop("aws_allow_http", "false") == "true"
-        return cls(S3Store.from_url(url, config=config, client_options={"allow_http": allow_http}))
-
-    def names(self) -> set[str]:
-        found = {each["path"] for page in obstore.list(self.store) for each in page}
-        return {name.partition("/")[2] for name in found if not name.endswith("/check")}
+def in_bucket(broker: BrokerProcess) -> set[str]:
+    """Return the names of objects in a broker's S3, unreferenced ones included."""
+    listed = (each["path"] for page in obstore.list(store_of(broker)) for each in page)
+    return {name for name in listed if not name.endswith("/check")}
 
 
 @dataclass(frozen=True)

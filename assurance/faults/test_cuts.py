@@ -18,7 +18,7 @@ from assurance.people import new_device
 from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
-from tests.kit.engines import PostgresServer
+from tests.kit.engines import PostgresServer, free_port
 from tests.kit.fixtures import NewProvider
 from tests.kit.group_acts import Act, Scene, each_act, start
 from tests.kit.waiting import PATIENCE, wait_until
@@ -59,14 +59,12 @@ def cables(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
             port = urlsplit(url).port or 0
             to_database = stack.enter_context(Link(port))
             url = url.replace(f":{port}/", f":{to_database.port}/")
-        broker = BrokerProcess(tmp_path / "data", url)
-        stack.enter_context(broker)
-        to_broker = stack.enter_context(Link(broker.port))
-        ring = broker.new_user()
-        broker.stop()
+        port = free_port()
+        to_broker = stack.enter_context(Link(port))
         link_url = f"http://127.0.0.1:{to_broker.port}"
-        broker.settings["origins"] = f"{broker.url},{link_url}"
-        broker.start()
+        origins = f"http://127.0.0.1:{port},{link_url}"
+        broker = BrokerProcess(tmp_path / "data", url, port=port, origins=origins)
+        ring = stack.enter_context(broker).new_user()
         device = new_device(stack, broker, ring, url=link_url)
         yield Cables(device, ring, broker, to_broker, to_database)
 

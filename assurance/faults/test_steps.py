@@ -59,7 +59,7 @@ def check_whole(scene: Scene, device: ServerProvider, made: SecuredContainer) ->
     make_old(scene.database_url)
     device.deleteContainer(device.createContainer(b"").result(PATIENCE).id).result(PATIENCE)
     stored = look(scene.database_url)
-    assert scene.objects.names() == {row.blob for row in stored.rows["chunks"]}
+    assert scene.objects() == {row.blob for row in stored.rows["chunks"]}
 
 
 def wait_until_it_dies(scene: Scene) -> None:
