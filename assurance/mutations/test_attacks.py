@@ -31,7 +31,7 @@ def test_every_attack_is_mounted_by_a_test_that_notices_a_defence_taken_out(numb
 def test_every_mutation_still_fits_the_code_and_names_an_attack_and_tests(
     mutation: Mutation,
 ) -> None:
-    mutation.check()
+    mutation.changed(ROOT)
     assert mutation.attack in NUMBERS
     assert mutation.tests
     for test in mutation.tests:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[3]
 _SOURCE: Final = "src/scbroker"
 
 
@@ -26,16 +25,6 @@ class Edit:
     change: Callable[[ast.AST], int]
     """Change the symbol's tree in place, and return how many places were changed."""
     says: str
-
-    @property
-    def path(self) -> str:
-        return f"{_SOURCE}/{self.file}"
-
-    def applied(self, source: str) -> str:
-        """Return the changed source; `ValueError` unless exactly one place was changed."""
-        tree = ast.parse(source)
-        self.apply(tree)
-        return ast.unparse(ast.fix_missing_locations(tree))
 
     def apply(self, tree: ast.Module) -> None:
         """Change the tree of the file; `ValueError` unless exactly one place was changed."""
@@ -72,13 +61,15 @@ def skip(file: str, symbol: str, call: str) -> Edit:
     """Leave out the one statement that calls `call` and does nothing else."""
 
     def change(tree: ast.AST) -> int:
-        count = 0
-        for body in _bodies(tree):
-            for place, node in enumerate(body):
-                if isinstance(node, ast.Expr) and _name(node.value) == call:
-                    body[place] = ast.Pass()
-                    count += 1
-        return count
+        found = [
+            (body, place)
+            for body in _bodies(tree)
+            for place, node in enumerate(body)
+            if isinstance(node, ast.Expr) and _name(node.value) == call
+        ]
+        for body, place in found:
+            body[place] = ast.Pass()
+        return len(found)
 
     return Edit(file, symbol, change, f"the call of {call}")
 
@@ -102,10 +93,11 @@ def replace(file: str, symbol: str, old: str, new: str) -> Edit:
         raise ValueError(f"{old!r} becomes what it was")
 
     def change(tree: ast.AST) -> int:
-        if len(wanted) == len(given) == 1 and _is_expression(wanted[0], given[0]):
-            swap = _Swap(wanted[0].value, given[0].value)  # type: ignore[attr-defined]
-            swap.visit(tree)
-            return swap.count
+        match wanted, given:
+            case [ast.Expr(before)], [ast.Expr(after)]:
+                swap = _Swap(before, after)
+                swap.visit(tree)
+                return swap.count
         count = 0
         for body in _bodies(tree):
             for place in range(len(body) - len(wanted) + 1):
@@ -128,20 +120,18 @@ class Mutation:
 
     def apply(self, root: Path) -> None:
         """Change the files of a copy of the project."""
-        for edit in self.edits:
-            path = root / edit.path
-            path.write_text(edit.applied(path.read_text("utf-8")), "utf-8")
+        for file, changed in self.changed(root).items():
+            (root / _SOURCE / file).write_text(changed, "utf-8")
 
-    def check(self) -> None:
-        """Raise `ValueError` unless every edit fits the code as it is now."""
-        if not self.tests:
-            raise ValueError(f"{self.defence}: no test is named")
+    def changed(self, root: Path) -> dict[str, str]:
+        """Return the files as they become; `ValueError` unless every edit fits the code as it is now."""
         trees = {
-            path: ast.parse((ROOT / path).read_text("utf-8"))
-            for path in {edit.path for edit in self.edits}
+            edit.file: ast.parse((root / _SOURCE / edit.file).read_text("utf-8"))
+            for edit in self.edits
         }
         for edit in self.edits:
-            edit.apply(trees[edit.path])
+            edit.apply(trees[edit.file])
+        return {file: ast.unparse(ast.fix_missing_locations(tree)) for file, tree in trees.items()}
 
 
 OPERATIONS: Final[dict[str, Callable[..., Edit]]] = {
@@ -163,15 +153,11 @@ class _Swap(ast.NodeTransformer):
 def _symbol(tree: ast.Module, symbol: str) -> ast.AST:
     found: ast.AST = tree
     for part in symbol.split(".") if symbol else ():
-        found = next((node for node in _defined(found) if part in _names(node)), tree)
+        defined = (node for body in _bodies(found) for node in body)
+        found = next((node for node in defined if part in _names(node)), tree)
         if found is tree:
             raise ValueError(f"{symbol} does not exist")
     return found
-
-
-def _defined(node: ast.AST) -> Iterator[ast.stmt]:
-    for body in _bodies(node):
-        yield from body
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -188,10 +174,6 @@ def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
             body = getattr(node, field, None)
             if isinstance(body, list):
                 yield body
-
-
-def _is_expression(*nodes: ast.stmt) -> bool:
-    return all(isinstance(node, ast.Expr) for node in nodes)
 
 
 def _name(node: ast.AST | None) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from assurance.mutations.attacks import MUTATIONS
 from assurance.mutations.attacks.edits import Mutation
-from assurance.mutations.engine import NOTICED, Campaign, arguments, in_a_copy
+from assurance.mutations.engine import NOTICED, ROOT, Campaign, arguments, in_a_copy
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [item for item in MUTATIONS if options.attack in (None, item.attack)]
     for mutation in chosen:
-        mutation.check()
+        mutation.changed(ROOT)
     campaign = Campaign[str]([_name(item) for item in chosen], lambda _, found: found == NOTICED)
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutation, outcome in zip(chosen, pool.map(_try, chosen), strict=True):
