@@ -19,9 +19,9 @@ from scbroker.client.containers import fetching
 from scbroker.client.core.judging import Mark
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import ContainerRecord, Link, parse_record
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Broker, Call, RecentCache
 from scbroker.server.containers import views
-from scbroker.server.groups import proofs
+from scbroker.server.groups import memberships
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
     DEPARTURE_SIZE,
@@ -541,7 +541,7 @@ def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
         story.tell(bob, story.follow(bob, type=str(number), via=team))
     whole = carol.view(story).governing
     lower(monkeypatch, group_proof_leaves=4)
-    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    monkeypatch.setattr(memberships, "_trees", RecentCache(100))
     call = Call("tests", "", {"containerId": story.id}, session_of(carol))
 
     async def pages(broker: Broker) -> list[list[GoverningView]]:
@@ -556,6 +556,6 @@ def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
     assert [each.record for page in cut for each in page] == [each.record for each in whole]
     assert len(beside(mallory.behind, pages)) == 1, "the proofs are in memory now"
     two = [(story.id, ViewQuery())] * 2
-    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    monkeypatch.setattr(memberships, "_trees", RecentCache(100))
     read = beside(mallory.behind, lambda b: b.database.read(lambda c: views.views_of(c, call, two)))
     assert len(read) == 1

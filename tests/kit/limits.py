@@ -15,7 +15,7 @@ _PLACES: Final = {
     "events": "client.events._MOST",
     "follow_floor": "client.events._FLOOR",
     "follow_turn": "client.events._TURN",
-    "group_proof_leaves": "server.groups.proofs._MOST_LEAVES",
+    "group_proof_leaves": "server.groups.memberships._MOST_LEAVES",
     "group_records_judged": "client.groups.directory._FEW_RECORDS",
     "groups_followed": "client.events._GROUPS_AT_ONCE",
     "groups_listed": "client.groups.directory._MOST_LISTED",

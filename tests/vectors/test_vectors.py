@@ -282,7 +282,7 @@ def _sessions(vector: Vector) -> None:
 
 def _broker(origin: str, keys: object) -> Any:
     """Return what the checks of a signed claim use of a broker."""
-    return SimpleNamespace(origins={origin}, keys=keys, refused_nonces=())
+    return SimpleNamespace(origins={origin}, keys=keys, refused_nonces={})
 
 
 def _signer(chain: KeyChain) -> Signer:

@@ -17,11 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from threading import Lock
-from typing import Any, Final, Literal, TypeGuard, cast
+from typing import Any, Final, Generic, Literal, TypeGuard, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam as b
@@ -51,6 +51,8 @@ CLOCK_BOUND: Final = 30.0
 """Seconds by which this machine's clock may differ from the database's before operators are told."""
 SESSION_ENDED: Final = "The session has ended: log in again."
 _ASK_FOR_KEY: Final = "ask the broker's operator for another one."
+K = TypeVar("K")
+V = TypeVar("V")
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
 
@@ -59,7 +61,6 @@ FIND_SESSION: Final = (
     .join(t.sessions, t.sessions.c.user_id == t.users.c.id)
     .where(t.sessions.c.token_hash == b("token_hash"), ~t.users.c.deleted, sql.IS_USER)
 )
-ADD_GUESSES: Final = sa.insert(t.guesses)
 # Add `more` to the counter; if its window has expired, restart it.
 COUNT_MORE: Final = sql.change(
     t.guesses,
@@ -112,7 +113,7 @@ def add_to_counter(
         ends_at, guesses = row.ends_at, row.guesses
     else:
         new = {"bucket": bucket, "guesses": more, "ends_at": ends_at}
-        connection.execute(ADD_GUESSES, new)
+        connection.add(t.guesses, new)
     if guesses > limit:
         wait = (ends_at - moment) // SECOND + 1
         raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
@@ -196,36 +197,57 @@ class Call:
         return cast(int, self.path["index"])
 
 
+class RecentCache(Generic[K, V]):
+    """Values of which the least recently used are dropped beyond a sum of their weights. Threads share it."""
+
+    def __init__(self, most: int, weight: Callable[[V], int] = lambda _: 1) -> None:
+        self._most, self._weight = most, weight
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._sum = 0
+        self._lock = Lock()
+
+    def get(self, key: K) -> V | None:
+        """Return a value, which is now the most recently used one."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is not None:
+                self._values.move_to_end(key)
+            return found
+
+    def keep(self, key: K, value: V) -> None:
+        """Add a value, or replace one that weighs less."""
+        with self._lock:
+            before = self._values.get(key)
+            more = self._weight(value) - (0 if before is None else self._weight(before))
+            if before is None or more > 0:
+                self._values[key] = value
+                self._sum += more
+            while self._sum > self._most:
+                self._sum -= self._weight(self._values.popitem(last=False)[1])
+
+
 class ChainCache:
-    """Verified key chains by user; the least recently used are dropped beyond a number of records in all."""
+    """Verified key chains by user, up to a number of records in all."""
 
     def __init__(self) -> None:
-        self._chains: OrderedDict[UserId, KeyChain] = OrderedDict()
-        self._records = 0
-        self._lock = Lock()
+        self._chains: RecentCache[UserId, KeyChain] = RecentCache(
+            _CACHED_RECORDS, lambda chain: len(chain.records)
+        )
 
     def cached(self, user_id: UserId, length: int) -> KeyChain | None:
         """Return the chain of this length if it is cached; to verify one takes milliseconds."""
-        known = self._use(user_id)
+        known = self._chains.get(user_id)
         return known if known is not None and len(known.records) == length else None
 
     def get(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length, and cache it: only for records that are committed."""
         chain = self.read(connection, user_id, length)
-        with self._lock:
-            before = self._chains.get(user_id)
-            have = 0 if before is None else len(before.records)
-            if have < length:
-                self._chains[user_id] = chain
-                self._records += length - have
-            while self._records > _CACHED_RECORDS:
-                _, dropped = self._chains.popitem(last=False)
-                self._records -= len(dropped.records)
+        self._chains.keep(user_id, chain)
         return chain
 
     def read(self, connection: Connection, user_id: UserId, length: int) -> KeyChain:
         """Return the chain of this length; records that are not cached are read and verified."""
-        known = self._use(user_id)
+        known = self._chains.get(user_id)
         have = 0 if known is None else len(known.records)
         # The cache may be ahead: the session was read before the user's last key record was added.
         if known is None or have > length:
@@ -233,34 +255,6 @@ class ChainCache:
         if have == length:
             return known
         return known.extend(sql.key_chain(connection, user_id, have, length - have), now())
-
-    def _use(self, user_id: UserId) -> KeyChain | None:
-        """Return the user's chain, which is now the most recently used one."""
-        with self._lock:
-            known = self._chains.get(user_id)
-            if known is not None:
-                self._chains.move_to_end(user_id)
-            return known
-
-
-class RefusedNonces:
-    """Nonces of claims that this process refused: it refuses them again without verifying a signature.
-
-    They are kept in memory, so that a stranger cannot make the broker write. Beyond a number the oldest are
-    dropped: each cost its sender a request, and expires within two minutes anyway.
-    """
-
-    def __init__(self) -> None:
-        self._nonces: dict[bytes, None] = {}
-
-    def __contains__(self, nonce: bytes) -> bool:
-        return nonce in self._nonces
-
-    def add(self, nonce: bytes) -> None:
-        self._nonces[nonce] = None
-        if len(self._nonces) > _REFUSED_NONCES:
-            with contextlib.suppress(KeyError):  # another thread dropped it
-                del self._nonces[next(iter(self._nonces))]
 
 
 class RowCache:
@@ -304,7 +298,14 @@ class Broker:
     api_keys: RowCache = field(default_factory=RowCache)
     api_key_uses: dict[bytes, int] = field(default_factory=dict)
     """The last use of each API key, by its hash, until it is written to the database."""
-    refused_nonces: RefusedNonces = field(default_factory=RefusedNonces)
+    refused_nonces: RecentCache[bytes, bool] = field(
+        default_factory=lambda: RecentCache(_REFUSED_NONCES)
+    )
+    """Nonces of claims that this process refused: it refuses them again without verifying a signature.
+
+    They are in memory, so that a stranger cannot make the broker write. A dropped one cost its sender a
+    request, and expires within two minutes anyway.
+    """
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     gate: Gate = field(init=False)
     large_bodies: LargeBodies = field(init=False)
@@ -392,8 +393,8 @@ class Charges:
     """The changes of users' usage by one transaction. A negative number is a credit."""
 
     def __init__(self) -> None:
-        self._total: dict[bytes, Counter[Resource]] = defaultdict(Counter)
-        self._asked: dict[bytes, Counter[Resource]] = defaultdict(Counter)
+        self._total: Counter[tuple[bytes, Resource]] = Counter()
+        self._asked: Counter[tuple[bytes, Resource]] = Counter()
         """The part of `_total` that may be refused because of a quota."""
 
     def add(
@@ -404,34 +405,30 @@ class Charges:
         A charge that is not `refusable` may exceed the quota: that of a deletion, or of data stored before.
         """
         for changes in (self._total, self._asked) if refusable else (self._total,):
-            changes[bytes(user_id)].update(bytes=size, containers=containers)
+            changes[bytes(user_id), "bytes"] += size
+            changes[bytes(user_id), "containers"] += containers
 
     def take(self, other: Charges) -> None:
         """Add the charges of another collection."""
-        for mine, theirs in ((self._total, other._total), (self._asked, other._asked)):
-            for user_id, change in theirs.items():
-                mine[user_id].update(change)
+        self._total.update(other._total)
+        self._asked.update(other._asked)
 
     def apply(self, connection: Connection) -> None:
         """Change the usage of these users; raise `QuotaExceededError` if it rises above a quota.
 
         The caller must let the error end its transaction. Rows are locked in the order of the users' ids.
         """
-        for user_id, total in sorted(self._total.items()):
-            if any(total.values()):
-                row = _charged(connection, user_id, total)
-                for resource in RESOURCES:
-                    _check(row, resource, total[resource], self._asked[user_id][resource])
-
-
-def _charged(connection: Connection, user_id: bytes, total: Counter[Resource]) -> Row:
-    """Add to a user's row of `usage`, inserted at the first charge; return it with the quotas in force."""
-    values = {f"more_{resource}": total[resource] for resource in RESOURCES}
-    row = sql.one(connection, sql.CHARGE, user=user_id, **values)
-    if row is None:
-        connection.execute(sql.ADD_USAGE, {"user_id": user_id, "bytes": 0, "containers": 0})
-        row = sql.the(connection, sql.CHARGE, user=user_id, **values)
-    return row
+        for user_id in sorted({user_id for user_id, _ in self._total}):
+            values = {f"more_{resource}": self._total[user_id, resource] for resource in RESOURCES}
+            if not any(values.values()):
+                continue
+            row = sql.one(connection, sql.CHARGE, user=user_id, **values)
+            if row is None:  # the user's first charge
+                connection.add(t.usage, {"user_id": user_id, "bytes": 0, "containers": 0})
+                row = sql.the(connection, sql.CHARGE, user=user_id, **values)
+            for resource in RESOURCES:
+                of = user_id, resource
+                _check(row, resource, self._total[of], self._asked[of])
 
 
 def _check(row: Row, resource: Resource, total: int, asked: int) -> None:

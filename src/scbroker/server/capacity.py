@@ -69,7 +69,6 @@ _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
 _ID_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _KEPT_BUFFERS: Final = 4
-_FIRST_BYTES: Final = 1_048_576
 Release = Callable[[], None]
 
 
@@ -503,48 +502,21 @@ class LargeBodies:
 
 
 class Buffers:
-    """Buffers of one size, reused: allocating one costs more than receiving and hashing a chunk."""
+    """Buffers of one size, reused: allocating one costs more than receiving and hashing a chunk.
+
+    They are memoryviews: assigning to a slice of a bytearray would copy the piece twice.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._free: list[memoryview] = []
 
     @contextlib.contextmanager
-    def receiving(self) -> Iterator[Received]:
+    def receiving(self) -> Iterator[memoryview]:
         """Provide memory for one body, for the duration of a block."""
-        received = Received(self._size, self._free)
+        buffer = self._free.pop() if self._free else memoryview(bytearray(self._size))
         try:
-            yield received
+            yield buffer
         finally:
-            if received.buffer is not None and len(self._free) < _KEPT_BUFFERS:
-                self._free.append(received.buffer)
-
-
-class Received:
-    """The bytes of a body that have arrived. A buffer is taken only after the first megabyte."""
-
-    def __init__(self, size: int, free: list[memoryview]) -> None:
-        self._buffer_size, self._free = size, free
-        self._first = bytearray()
-        self._size = 0
-        # A memoryview: assigning to a slice of a bytearray would copy the piece twice.
-        self.buffer: memoryview | None = None
-
-    def add(self, piece: bytes) -> None:
-        """Append a piece; the caller limits the sum to the size of a buffer."""
-        end = self._size + len(piece)
-        if self.buffer is None and end > _FIRST_BYTES:
-            new = self._free.pop() if self._free else memoryview(bytearray(self._buffer_size))
-            self.buffer = new
-            self.buffer[: self._size] = self._first
-            self._first = bytearray()
-        if self.buffer is None:
-            self._first += piece
-        else:
-            self.buffer[self._size : end] = piece
-        self._size = end
-
-    @property
-    def octets(self) -> memoryview:
-        whole = memoryview(self._first) if self.buffer is None else self.buffer
-        return whole[: self._size]
+            if len(self._free) < _KEPT_BUFFERS:
+                self._free.append(buffer)

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import appending, group_views, leaving, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
@@ -31,8 +30,8 @@ _GROUP: Final = "/v1/groups/{groupId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
 _REF: Final = "#/components/schemas/{name}"
 _STATUSES: Final = sorted(set(STATUS.values()))
-Handler = Callable[[Broker, Call, Any], Awaitable[Any]]
-"""Takes the message, or the query of an operation without one; returns the message to answer with."""
+Handler = Callable[..., Awaitable[Any]]
+"""Takes broker, call, and the message or the query, if there is one; returns the message to answer with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,11 @@ class Operation:
     """The size of the largest message, in bytes."""
     large: bool = False
     """Whether a small request may cause an answer, or work, of megabytes."""
+
+    @property
+    def takes_query(self) -> bool:
+        """True if the handler takes the query: that of a `ViaQuery` is in the call."""
+        return self.message is None and self.query not in (NoQuery, p.ViaQuery)
 
 
 OPERATIONS: Final = (

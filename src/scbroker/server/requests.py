@@ -132,12 +132,14 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
         length = request.headers.get("Content-Length", "0")
         if length != "0" or "Transfer-Encoding" in request.headers:
             raise errors.InvalidArgumentError("This operation takes no body: send none.")
-        return await _handle(broker, call, operation, query)
+        return await _handle(broker, call, operation, *([query] if operation.takes_query else ()))
     if operation.message is bytes:
-        with broker.buffers.receiving() as received:
+        with broker.buffers.receiving() as buffer:
+            size = 0
             async for piece in _body(operation, request):
-                received.add(piece)
-            return await _handle(broker, call, operation, received.octets)
+                buffer[size : size + len(piece)] = piece
+                size += len(piece)
+            return await _handle(broker, call, operation, buffer[:size])
     body = bytearray()
     async for piece in _body(operation, request):
         body += piece
@@ -145,9 +147,9 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
     return await _handle(broker, call, operation, message)
 
 
-async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
+async def _handle(broker: Broker, call: Call, operation: Operation, *message: Any) -> Response:
     """Run the handler. `call.now` is set here, after the body has arrived: a client can send it slowly."""
-    found = await operation.handler(broker, dataclasses.replace(call, now=now()), message)
+    found = await operation.handler(broker, dataclasses.replace(call, now=now()), *message)
     if isinstance(found, Response):
         return found
     if found is None:

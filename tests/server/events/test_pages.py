@@ -11,7 +11,7 @@ import pytest
 from scbroker.records.canonical import UserId
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.driver import Connection
 from scbroker.wire.events import EventQuery
@@ -88,7 +88,7 @@ def test_every_combination_of_criteria_finds_what_matches_in_order(database_url:
     rows, queries = _rows(), _queries()
 
     def ask(connection: Connection) -> list[list[int]]:
-        connection.execute(sql.ADD_EVENTS, rows)
+        connection.add(tables.events, rows)
         return [
             [row.id for row in connection.execute(*events_page(USERS[0], query))]
             for query in queries

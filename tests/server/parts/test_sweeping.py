@@ -14,6 +14,7 @@ from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from scbroker.wire.parts import SegmentsQuery, SentChunk, SentChunks
 from tests.kit.beside import further_broker
@@ -68,12 +69,13 @@ class Scene:
         blobs = _Meddled(self.root)
         async with further_broker(self.url, blobs) as broker:
             await bring_up(broker.database)
-            row = {
-                "id": self.user.id, "fingerprint": self.user.fingerprint, "chain_length": 2,
-                "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-                "first_event": 1, "deleted": False, "signing_sequence": 0, "signed_until": 0,
-            }  # fmt: skip
-            await broker.database.write(lambda connection: connection.execute(sql.ADD_USER, row))
+            names = {
+                "id": self.user.id,
+                "fingerprint": self.user.fingerprint,
+                "encryption_index": 0,
+            }
+            row = {**sql.NEW_USER, **names}
+            await broker.database.write(lambda c: c.add(tables.users, row))
             yield broker, blobs
 
     @property
@@ -156,7 +158,7 @@ async def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_r
             "part_id": scene.part, "container_id": scene.call().container_id,
             "user_id": scene.user.id, "touched_at": clock() + HOUR, "committed": False, "received": 0,
         }  # fmt: skip
-        await broker.database.write(lambda c: c.execute(sql.ADD_PART, add))
+        await broker.database.write(lambda c: c.add(tables.parts, add))
         with pytest.raises(IncompleteUploadError):
             await presigned.sent(broker, scene.call(), scene.sent(name, bytes(1000)))
         assert (blobs.between is not None) == dropped

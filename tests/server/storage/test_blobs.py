@@ -17,6 +17,7 @@ from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables
 from scbroker.server.storage.blobs import (
     Blobs,
     Folder,
@@ -66,12 +67,9 @@ async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
         user = SessionUser(
             UserId(random_bytes(16)), Fingerprint(random_bytes(32)), 2, random_bytes(32)
         )
-        row = {
-            "id": user.id, "fingerprint": user.fingerprint, "chain_length": 2,
-            "encryption_index": 0, "registered_at": 0, "last_event": 0, "key_file_generation": 1,
-            "first_event": 1, "deleted": False, "signing_sequence": 0, "signed_until": 0,
-        }  # fmt: skip
-        await database.write(lambda connection: connection.execute(sql.ADD_USER, row))
+        names = {"id": user.id, "fingerprint": user.fingerprint, "encryption_index": 0}
+        row = {**sql.NEW_USER, **names}
+        await database.write(lambda c: c.add(tables.users, row))
         synced.clear()
         await chunks.receive(broker, Call("test", "", path, user), memoryview(bytes(1000)))
     finally:

@@ -12,7 +12,7 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.server import app
 from scbroker.server.broker import Broker
-from scbroker.server.containers import removing
+from scbroker.server.containers import tombstones
 from scbroker.server.storage.driver import Connection
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -66,7 +66,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     monkeypatch: pytest.MonkeyPatch,
     pass_until: PassUntil,
 ) -> None:
-    monkeypatch.setattr(removing, "_CONTAINERS", 1)
+    monkeypatch.setattr(tombstones, "_CONTAINERS", 1)
     monkeypatch.setattr(deletion, "_ROWS", 2)
     broker = start_broker()
     alice, bob, carol = (new_user(at=broker) for _ in range(3))
@@ -168,8 +168,8 @@ def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Containers by their number and by their records; a container goes as a whole all the same."""
-    monkeypatch.setattr(removing, "_CONTAINERS", 4)
-    monkeypatch.setattr(removing, "_RECORDS", 6)
+    monkeypatch.setattr(tombstones, "_CONTAINERS", 4)
+    monkeypatch.setattr(tombstones, "_RECORDS_AT_ONCE", 6)
     monkeypatch.setattr(deletion, "_ROWS", 5)
     broker = start_broker()
     alice = new_user(at=broker)

@@ -24,7 +24,6 @@ from scbroker.records.key_record import RETIRED, KeyChain
 from scbroker.server.broker import ChainCache
 from scbroker.server.storage import tables
 from scbroker.server.storage.driver import Connection, SqliteConnection
-from scbroker.server.users import key_files
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
@@ -393,7 +392,7 @@ def _publish(connection: Connection, ring: KeyRing, *steps: Step) -> KeyChain:
         }
         for n, signed in enumerate(chain.records)
     ]
-    connection.execute(key_files.ADD_KEY_RECORDS, rows)
+    connection.add(tables.key_records, rows)
     return chain
 
 

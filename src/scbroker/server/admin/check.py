@@ -38,7 +38,6 @@ from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.containers.members import StoredList, actor_of, leaver_of
 from scbroker.server.containers.storing import check_sealed
 from scbroker.server.groups import memberships
-from scbroker.server.groups.proofs import position_of
 from scbroker.server.keys import KEY_FILE, BrokerKeys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.parts.sweeping import sweep_some
@@ -876,7 +875,7 @@ def acting_of(connection: Connection, via: Via, author: bytes) -> judge.Acting:
     if group is None or group.fingerprint != via.group or known is None or known.hash != via.hash:
         raise IntegrityError("It names a record of a group that is not stored (V2).")
     leaves = memberships.leaves_at(connection, group_id, via.version)
-    position = position_of(leaves, author)
+    position = memberships.position_of(leaves, author)
     if position is None:
         raise IntegrityError("The leaf of its author in the group is missing (V2).")
     found = sql.one(connection, sql.ROSTER_AT, group=group_id, number=via.version)

@@ -20,12 +20,14 @@ from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server import metrics
 from scbroker.server.answers import answer
-from scbroker.server.broker import Broker, Call, Charges, check_active, now
+from scbroker.server.broker import Broker, Call, check_active, now
 from scbroker.server.containers import ended_groups, members, storing, tombstones
 from scbroker.server.containers.incoming import Incoming, Transaction, parse_incoming
+from scbroker.server.containers.storing import Storing
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import NewRows, Work
+from scbroker.server.storage import tables as t
+from scbroker.server.storage.database import Work
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire import containers as wire
 from scbroker.wire.codec import encode
@@ -93,33 +95,27 @@ async def _sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
 async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome]:
     """Append records of one author in order, in one transaction. A refused record does not affect others.
 
-    They are verified with the author's present chain, and stored only if it is still their chain then.
+    They are verified with the author's present chain, and stored only if it is still their chain then. What
+    is stored is read only for records that this refuses: those that are stored need no signature.
     """
-    author, chain_length = items[0].user.id, items[0].user.chain_length
-    cached = broker.chains.cached(author, chain_length)
-    if cached is not None and _has_one_signature(items):
-        # Verify without reading what is stored: reading takes longer than verifying a signature.
-        refusals = await _verify_each(items, cached)
-        if not any(refusals):
-            return await _write(broker, items, chain_length)
+    user = items[0].user
+    chain = broker.chains.cached(user.id, user.chain_length)
+    if chain is None:
+        chain = await broker.database.read(
+            lambda c: broker.chains.get(c, user.id, user.chain_length), large=True
+        )
+    outcomes: list[Outcome | None] = [*await _verify_each(items, chain)]
+    refused = [n for n, outcome in enumerate(outcomes) if outcome is not None]
+    if refused:
 
-    def read(connection: Connection) -> tuple[set[int], KeyChain | None]:
-        """Return the records that are stored, which need no signature, and the keys for the others."""
-        stored = {n for n, item in enumerate(items) if storing.is_stored(connection, item)}
-        if len(stored) == len(items):
-            return stored, None
-        return stored, broker.chains.get(connection, author, chain_length)
+        def find(connection: Connection) -> list[int]:
+            return [n for n in refused if storing.is_stored(connection, items[n])]
 
-    stored, chain = await broker.database.read(read, large=True)
-    outcomes: dict[int, Outcome] = dict.fromkeys(stored, False)
-    if chain is not None:
-        unknown = [n for n in range(len(items)) if n not in stored]
-        refusals = await _verify_each([items[n] for n in unknown], chain)
-        outcomes |= {n: why for n, why in zip(unknown, refusals, strict=True) if why is not None}
-        verified = [n for n in unknown if n not in outcomes]
-        written = await _write(broker, [items[n] for n in verified], len(chain.records))
-        outcomes |= dict(zip(verified, written, strict=True))
-    return [outcomes[n] for n in range(len(items))]
+        for n in await broker.database.read(find, large=True):
+            outcomes[n] = False
+    verified = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is None]
+    written = iter(await _write(broker, verified, user.chain_length) if verified else ())
+    return [next(written) if outcome is None else outcome for outcome in outcomes]
 
 
 async def _verify_each(
@@ -158,20 +154,17 @@ def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None
 
 
 async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -> list[Outcome]:
-    """Store records in one transaction, or in a second one if the first is refused.
+    """Store records in one transaction, or in a second one if the first fails.
 
-    A single first record is usually new, so it is inserted without reading first. If the insert fails, or the
-    record is refused, that may be because this very record is stored: then a second transaction reads first,
-    and decides. Records that exceed the quota together are stored as far as they fit.
+    The first one inserts without reading whether a single first record or a part exists, which is rare. If
+    that fails, or the record is refused, that may be because this very record is stored: then a second
+    transaction reads first, and decides. Of records that exceed the quota together, it stores those that fit.
     """
-    if not items:
-        return []
-    store = partial(_store, broker=broker, items=items, chain_length=chain_length)
-    attempts: list[tuple[Work[list[Outcome]], ...]] = [(store,)]
-    if len(items) > 1:
-        attempts.append((partial(store, charge_each=True),))
-    elif items[0].is_first:
-        attempts.insert(0, (partial(store, optimistic=True), store))
+    work = partial(_store, broker=broker, items=items, chain_length=chain_length)
+    careful = partial(work, careful=True)
+    attempts: list[tuple[Work[list[Outcome]], ...]] = [(work, careful)]
+    if len(items) > 1 or items[0].is_first:
+        attempts.append((careful,))
     refusals: list[Outcome] = []
     for attempt in attempts:
         try:
@@ -179,6 +172,8 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         except errors.BrokerUnavailableError:
             raise
         except errors.BrokerError as error:
+            if len(items) > 1 and attempt is attempts[-1]:  # it concerns the author, not a record
+                raise
             refusals = [error]
     return refusals
 
@@ -189,34 +184,38 @@ def _store(
     items: Sequence[Incoming],
     chain_length: int,
     *,
-    optimistic: bool = False,
-    charge_each: bool = False,
+    careful: bool = False,
 ) -> list[Outcome]:
     """Store records and return their outcomes; if there is only one and it is refused, raise its error.
 
     For each table, one statement locks and one inserts the rows of all records. One statement changes the
-    author's usage; `QuotaExceededError` is raised if all records together exceed the quota. With
-    `charge_each`, each record is charged, and refused, by itself.
+    author's usage; `QuotaExceededError` is raised if all records together exceed the quota. If `careful`,
+    what exists is read before rows are inserted, and each record of several is charged, and refused, by
+    itself.
     """
+    is_single = len(items) == 1
+    is_new = is_single and items[0].is_first and not careful
+    charge_each = careful and not is_single
     # Read before the containers. If a part is taken because this very record was stored meanwhile, the
     # container is found then, and the record counts as a repetition.
-    taken = set() if optimistic else storing.parts_taken(connection, items)
+    taken = storing.parts_taken(connection, items) if careful else set()
     # Lock order, as in every writer: containers in the order of their ids, then users.
     some = sorted({item.container_id for item in items})
-    rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
+    rows = () if is_new else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
     containers: dict[bytes, Row | None] = {**dict.fromkeys(some), **{row.id: row for row in rows}}
     # Locked, so that during this transaction none of these users is deleted or changes keys, and no group in
     # the lists changes its epoch.
     named = {name for item in items for name in item.named}
     groups = {each for row in rows for each in members.group_ids_of(row)}
     users = members.users_of(connection, named, sql.SHARE_USERS, groups)
-    author = check_active(users[items[0].user.fingerprint])
-    storing.check_same_keys(author, chain_length)
+    storing.check_same_keys(check_active(users[items[0].user.fingerprint]), chain_length)
     tx = Transaction(connection, broker, containers, users, now(), taken)
-    if len(items) == 1:
-        outcomes: list[Outcome] = [_store_in(tx, items[0], _next(tx, items[0]))]
-    else:
-        outcomes = [_store_or_refuse(tx, item, charge_each=charge_each) for item in items]
+    outcomes: list[Outcome] = [
+        _store_in(tx, item, _next(tx, item))
+        if is_single
+        else _store_or_refuse(tx, item, charge_each=charge_each)
+        for item in items
+    ]
     tx.new.write(connection)
     times: dict[bytes, int] = {}
     for item, new in zip(items, outcomes, strict=True):
@@ -239,9 +238,10 @@ def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> O
     A new container without uploaded content or other members only adds rows to `NewRows`: it needs no
     savepoint.
     """
-    container = _next(tx, item)
+    container, record = _next(tx, item), item.record
     is_alone = len(item.named) == 1 and not item.is_of_group(container)
-    if container is None and is_alone and not (charge_each or item.has_uploaded_content):
+    is_whole = record.content is None or item.message.content is not None
+    if container is None and is_alone and is_whole and not charge_each:
         try:
             return _store_in(tx, item, container)
         except errors.BrokerError as error:
@@ -266,7 +266,7 @@ def _next(tx: Transaction, item: Incoming) -> Row | None:
     """
     is_locked = item.container_id in tx.containers
     container = tx.containers.pop(item.container_id, None)
-    is_other_kind = (container is None) != (sql.ADD_CONTAINER in tx.new)
+    is_other_kind = (container is None) != (t.containers in tx.new)
     if not is_locked or item.record.tombstone or is_other_kind or item.is_of_group(container):
         tx.new.write(tx.connection)
     if not is_locked:
@@ -278,17 +278,15 @@ def _store_in(
     tx: Transaction, item: Incoming, container: Row | None, *, charge_at_once: bool = False
 ) -> bool:
     """Store a record in its container; return whether it is new, or raise the error that refuses it."""
-    new, charges = NewRows(), Charges()
-    if not storing.store(tx, item, container, new, charges):
+    one = Storing(tx, item, container)
+    if not one.store():
         return False
-    parts = [row["part_id"] for row in new.of(sql.ADD_PART)]
-    groups = {row.id for row in tx.users.values() if row.group_version is not None}
-    members.check_grants(tx.connection, tx.broker, item.user.id, new, tx.moment, groups)
+    members.check_grants(tx, item.user.id, one.new)
     if charge_at_once:
-        charges.apply(tx.connection)
-    tx.new.take(new)
-    tx.charges.take(charges)
-    tx.parts_taken.update(parts)
+        one.charges.apply(tx.connection)
+    tx.parts_taken.update(row["part_id"] for row in one.new.of(t.parts))
+    tx.new.take(one.new)
+    tx.charges.take(one.charges)
     if item.is_of_group(container):  # later records may name the group or its new epoch
         found = tx.connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
         tx.users.update({row.fingerprint: row for row in found})

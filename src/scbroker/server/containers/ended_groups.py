@@ -2,7 +2,7 @@
 
 Spec: docs/spec/groups.md, sections 10 and 11.
 
-A group is deleted by its tombstone, or with the last of its members. `stored_groups.end` deletes what only
+A group is deleted by its tombstone, or with the last of its members. `rosters.end` deletes what only
 members need. Records, lists, rosters and the hashes of leaves stay, and so do the leaves of users who signed
 a record for the group: readers need them to judge such records. Once no container has such a record or an
 entry of the group, everything is deleted. The purge of a container marks the deleted groups that it named as
@@ -10,7 +10,7 @@ pending deletion again.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.roster import parse_member
 from scbroker.server.broker import Broker, Charges, now
-from scbroker.server.containers import removing, stored_groups, tombstones
+from scbroker.server.containers import rosters, tombstones
 from scbroker.server.groups.memberships import NUMBERED
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
@@ -41,50 +41,30 @@ _NO_RECORDS: Final[dict[str, Any]] = {"fingerprint": None, "encryption_index": 0
 
 # Statements for deleted groups. Rows that readers need are kept until no container has a record that was made
 # through the group, or an entry of the group.
-GROUPS_OF_MEMBER: Final = (
-    sa.select(t.group_members.c.group_id)
-    .where(sql.of(t.group_members, "user"), ~t.group_members.c.gone)
-    .limit(b("count"))
-)
+GROUPS_OF_MEMBER: Final = sql.some(t.group_members.c.group_id, "user", ~t.group_members.c.gone)
 ANY_LIVING_MEMBER: Final = (
     sa.select(t.group_members.c.user_id)
     .join(t.users, t.users.c.id == t.group_members.c.user_id)
     .where(sql.of(t.group_members, "group"), ~t.group_members.c.gone, ~t.users.c.deleted)
     .limit(1)
 )
-LOCK_PENDING_GROUP: Final = (
-    sa.select(t.pending_groups).where(sql.of(t.pending_groups, "group")).with_for_update()
-)
+LOCK_PENDING_GROUP: Final = sql.find(t.pending_groups, "group").with_for_update()
 PENDING_GROUPS: Final = sql.after(t.pending_groups.c.group_id)
-FORGET_GROUP: Final = sa.delete(t.pending_groups).where(sql.of(t.pending_groups, "group"))
+FORGET_GROUP: Final = sql.drop(t.pending_groups, "group")
 # Leaves whose places come after `leaf`, in their order.
-LEAVES_BEHIND: Final = (
-    sa.select(t.leaves)
-    .where(sql.of(t.leaves, "group"), t.leaves.c.place > b("leaf"))
-    .order_by(t.leaves.c.place, t.leaves.c.version)
-    .limit(b("count"))
+LEAVES_BEHIND: Final = sql.page(
+    sql.find(t.leaves, "group", t.leaves.c.place > b("leaf")), t.leaves.c.place, t.leaves.c.version
 )
 LAST_PLACE: Final = sa.select(sa.func.max(t.leaves.c.place)).where(
     sql.of(t.leaves, "group"), t.leaves.c.place <= b("leaf")
 )
-NUMBER_LEAVES: Final = sql.change(
-    t.leaves, sql.of(t.leaves, "group"), t.leaves.c.place == b("leaf"), place=b("position")
-)
-EMPTY_LEAF: Final = sql.change(
-    t.leaves,
-    sql.of(t.leaves, "group"),
-    t.leaves.c.place == b("leaf"),
-    t.leaves.c.version == b("number"),
-    salt=None,
-    member=None,
-)
-DROP_LEAF: Final = sa.delete(t.leaves).where(
-    sql.of(t.leaves, "group"), t.leaves.c.place == b("leaf"), t.leaves.c.version == b("number")
-)
+NUMBER_LEAVES: Final = sql.change(t.leaves, "group", "leaf", place=b("position"))
+EMPTY_LEAF: Final = sql.change(t.leaves, "group", "leaf", "number", salt=None, member=None)
+DROP_LEAF: Final = sql.drop(t.leaves, "group", "leaf", "number")
 SHRINK_ROSTER: Final = sql.change(
-    t.rosters, sql.of(t.rosters, "group", "number"), size=t.rosters.c.size - b("less")
+    t.rosters, "group", "number", size=t.rosters.c.size - b("less")
 ).returning(t.rosters.c.author_id)
-DROP_ROSTER: Final = sa.delete(t.rosters).where(sql.of(t.rosters, "group", "number"))
+DROP_ROSTER: Final = sql.drop(t.rosters, "group", "number")
 
 
 def leave_some(connection: Connection, user_id: UserId) -> bool:
@@ -97,27 +77,21 @@ def leave_some(connection: Connection, user_id: UserId) -> bool:
     if not found:
         return False
     charges = Charges()
-    containers = {
-        row.id: row for row in connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
-    }
+    locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found})
+    creators = {row.id: row.creator_id for row in locked}
     for group_id in found:
         sql.one(connection, sql.LOCK_GROUP, id=group_id)
         member = {"group": group_id, "user": user_id}
         connection.execute(sql.SET_GROUP_MEMBER, {**member, "gone": True, "accepted": False})
         if sql.one(connection, ANY_LIVING_MEMBER, group=group_id) is None:
-            _end(connection, containers[group_id], charges)
+            # Deleted without a tombstone: nobody is left who could sign it.
+            connection.execute(sql.SET_CONTAINER, {"container": group_id, "deleted": True})
+            if creators[group_id] is not None:
+                charges.add(creators[group_id], containers=-1)
+            tombstones.add_purge(connection, group_id, 0, now())
+            rosters.end(connection, group_id, charges)
     charges.apply(connection)
     return len(found) == _GROUPS
-
-
-def _end(connection: Connection, container: Row, charges: Charges) -> None:
-    """Delete a group without a tombstone: nobody is left who could sign it."""
-    moment = now()
-    connection.execute(sql.SET_CONTAINER, {"container": container.id, "deleted": True})
-    if container.creator_id is not None:
-        charges.add(container.creator_id, containers=-1)
-    tombstones.add_purge(connection, container.id, 0, moment)
-    stored_groups.end(connection, container.id, charges)
 
 
 async def finish(broker: Broker, deadline: float = math.inf) -> int:
@@ -134,7 +108,7 @@ def purge_some(connection: Connection, group_id: bytes) -> bool:
     if sql.one(connection, LOCK_PENDING_GROUP, **at) is None:
         return False
     own = UserId(group_id)
-    if removing.leave_some(connection, own, sql.CONTAINERS_OF_MEMBER, is_group=True):
+    if tombstones.leave_some(connection, own, sql.CONTAINERS_OF_MEMBER, is_group=True):
         return True
     container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)
     sql.the(connection, sql.LOCK_GROUP, id=group_id)
@@ -196,17 +170,17 @@ def _remove_some(connection: Connection, container: Row, charges: Charges) -> bo
     """Delete leaves, rosters and records of a group that no container needs; return whether more remain."""
     at = {"group": container.id}
     leaves = connection.execute(LEAVES_BEHIND, {**at, "leaf": b"", "count": _ROWS}).all()
-    rows = [{**at, "leaf": leaf.place, "number": leaf.version} for leaf in leaves]
-    connection.execute(DROP_LEAF, rows)
+    connection.execute(
+        DROP_LEAF, [{**at, "leaf": leaf.place, "number": leaf.version} for leaf in leaves]
+    )
     if len(leaves) == _ROWS:
         return True
-    found: Sequence[Row] = connection.execute(sql.ROSTERS, {**at, "from": 0, "count": _ROWS}).all()
+    found = connection.execute(sql.ROSTERS, {**at, "from": 0, "count": _ROWS})
     for roster in found:
         charges.add(roster.author_id, size=-roster.size)
-    rows = [{**at, "number": roster.version} for roster in found]
-    connection.execute(DROP_ROSTER, rows)
+    connection.execute(DROP_ROSTER, [{**at, "number": roster.version} for roster in found])
     if len(found) == _ROWS:
         return True
-    removing.purge_containers(connection, UserId(container.id), [container], now(), charges)
+    tombstones.purge_containers(connection, UserId(container.id), [container], now(), charges)
     connection.execute(sql.SET_USER, {"user": container.id, **_NO_RECORDS})
     return False

@@ -7,7 +7,6 @@ departures are for members alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -17,31 +16,26 @@ from sqlalchemy import bindparam as b
 from scbroker.errors import BrokerError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import parse_uuid, stored_user_id
 from scbroker.records.container_record import parse_record
-from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import group_type
 from scbroker.server import metrics
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers.members import StoredList, chain_state, leaver_of_group
-from scbroker.server.groups import memberships, proofs
+from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
-from scbroker.server.storage.driver import Connection, Row
+from scbroker.server.storage.driver import Connection
 from scbroker.wire import containers as wire
 from scbroker.wire import groups
-from scbroker.wire.codec import NoQuery, SignedObject
+from scbroker.wire.codec import SignedObject
 from scbroker.wire.problems import item_problem_of
-from scbroker.wire.users import KeyChainState
 
 _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
 ViewOrError = groups.GroupView | BrokerError
 
 # Consecutive records with their signatures.
 WHOLE_RECORDS: Final = sql.page(
-    sa.select(t.records.c.version, t.records.c.body, t.records.c.signature).where(
-        sql.of(t.records, "container"), t.records.c.version >= b("from")
-    ),
-    t.records.c.version,
+    sql.find(t.records, "container", t.records.c.version >= b("from")), t.records.c.version
 )
 # The groups of a user that are not deleted, in the order of ids.
 GROUPS_OF_USER: Final = (
@@ -57,9 +51,9 @@ GROUPS_OF_USER: Final = (
     .limit(b("count"))
 )
 # The departures from a group's roster in force.
-GROUP_DEPARTURES: Final = sa.select(
-    t.group_members.c.departure, t.group_members.c.departure_signature
-).where(sql.of(t.group_members, "group"), t.group_members.c.departure.is_not(None))
+GROUP_DEPARTURES: Final = sql.find(
+    t.group_members, "group", t.group_members.c.departure.is_not(None)
+)
 OWN_GROUP_DEPARTURE: Final = GROUP_DEPARTURES.where(sql.of(t.group_members, "user"))
 
 
@@ -83,8 +77,7 @@ async def read_views(
 def _views(
     connection: Connection, call: Call, asked: Iterable[groups.GroupViewRequest]
 ) -> list[ViewOrError]:
-    found: list[ViewOrError] = []
-    left = wire.PAGE_BYTES
+    found, left = list[ViewOrError](), wire.PAGE_BYTES
     for item in asked:
         try:
             view, size = _view(connection, call, item, left)
@@ -101,115 +94,88 @@ def _views(
 def _view(
     connection: Connection, call: Call, asked: groups.GroupViewRequest, left: int
 ) -> tuple[groups.GroupView, int]:
-    """Return the view of a group, and about how many bytes it takes in the answer."""
+    """Return a view with a page of a group's records, and about how many bytes it takes in the answer.
+
+    The record that exceeds the bytes that are `left` is the last of the page. Each has the list, type and
+    roster that it introduces.
+    """
     group_id = parse_uuid(asked.groupId).bytes
     row = sql.one(connection, sql.FIND_CONTAINER, id=group_id)
-    records = None if row is None or not row.is_group else _Records(connection, row, left)
-    if records is None or not records.read(min(asked.since, records.row.version)):
+    if row is None or not row.is_group:
         raise NotFoundError(f"No group has the id {asked.groupId}.")
+    first = min(asked.since, row.version)
+    some = {"container": group_id, "group": group_id, "from": first, "count": _PAGE_RECORDS}
+    stored = connection.execute(WHOLE_RECORDS, some)
+    if not stored:
+        raise NotFoundError(f"No group has the id {asked.groupId}.")
+    rosters = {each.version: each for each in connection.execute(sql.ROSTERS, some)}
+    rosters[first] = sql.the(connection, sql.ROSTER_AT, group=group_id, number=first)
+    records, signers, size, last_list, last = list[groups.GroupRecord](), set[bytes](), 0, 0, 0
+    for each in stored:
+        record, last = parse_record(each.body), each.version
+        access = text = body = None
+        if record.governing is not None:
+            if record.governing.accessVersion != last_list:
+                last_list = record.governing.accessVersion
+                place = {"container": group_id, "number": last_list}
+                found = sql.the(connection, sql.FIND_LIST, **place)
+                access = StoredList.decode(found.entries).view()
+            if (changed := rosters.get(last)) is not None:
+                body = bytes(changed.body)
+                text = wire.TypeText(salt=changed.type_salt, type=group_type(body))
+        signed = Signed(each.body, each.signature)
+        made = wire.SignedRecord.of(signed)
+        records.append(groups.GroupRecord(record=made, accessList=access, type=text, roster=body))
+        signers.add(record.author)
+        size += wire.governing_size(signed, len(access.disclosed) if access else 0, body)
+        if size > left:
+            break
     membership = departure = None
-    if asked.membership and records.is_whole:
-        membership = _membership(connection, call, group_id, records)
+    if asked.membership and last == row.version:
+        membership = _membership(connection, call, group_id, last)
         if membership is None:  # the departure tells the user's other devices that one of them left
             own = sql.one(connection, OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
             if own is not None:
                 departure = SignedObject.of(Signed(own.departure, own.departure_signature))
+        else:
+            signers |= {leaver_of_group(item.signed) for item in membership.departures}
+            size += len(membership.info) + 128 * len(membership.leaves)
+            size += wire.DEPARTURE_SIZE * len(membership.departures)
+    ids = [stored_user_id(name) for name in sorted(signers)]
+    users = {user.id: user for user in connection.execute(sql.FIND_USERS, {"ids": ids})}
+    chains = [chain_state(each, users[each].chain_length) for each in ids if each in users]
     view = groups.GroupView(
-        records=records.served,
-        last=records.row.version,
-        keyChains=_chains(connection, records.signers),
+        records=records,
+        last=row.version,
+        keyChains=chains,
         membership=membership,
         departure=departure,
     )
-    return view, records.size
-
-
-@dataclass(slots=True)
-class _Records:
-    """A page of a group's records, with the lists, types and rosters that they introduce."""
-
-    connection: Connection
-    row: Row
-    """The row of the group's container."""
-    left: int
-    """Bytes that are left in the answer. The record that exceeds them is the last of the page."""
-    served: list[groups.GroupRecord] = field(default_factory=list)
-    signers: set[bytes] = field(default_factory=set)
-    """The fingerprints of the users whose keys a reader needs to verify the page."""
-    size: int = 0
-    is_whole: bool = False
-    """Whether the page ends with the head."""
-
-    def read(self, first: int) -> bool:
-        """Read the page from a version on; return whether it has a record."""
-        at = {"container": self.row.id, "from": first, "count": _PAGE_RECORDS}
-        rows = self.connection.execute(WHOLE_RECORDS, at).all()
-        if not rows:
-            return False
-        now = sql.the(self.connection, sql.ROSTER_AT, group=self.row.id, number=first)
-        values = {"group": self.row.id, "from": first, "count": _PAGE_RECORDS}
-        rosters = {each.version: each for each in self.connection.execute(sql.ROSTERS, values)}
-        rosters[first] = now
-        last_list = 0
-        for row in rows:
-            record = parse_record(row.body)
-            access = text = roster = None
-            if record.governing is not None and governing_of(record).accessVersion != last_list:
-                last_list = governing_of(record).accessVersion
-                access = self._list(last_list)
-            changed = rosters.get(row.version)
-            if record.governing is not None and changed is not None:
-                roster = bytes(changed.body)
-                text = wire.TypeText(salt=changed.type_salt, type=group_type(roster))
-            signed = wire.SignedRecord.of(Signed(row.body, row.signature))
-            self.served.append(
-                groups.GroupRecord(record=signed, accessList=access, type=text, roster=roster)
-            )
-            self.signers.add(record.author)
-            entries = 0 if access is None else len(access.disclosed)
-            self.size += wire.governing_size(signed.signed, entries, roster)
-            self.is_whole = row.version == self.row.version
-            if self.size > self.left:
-                break
-        return True
-
-    def _list(self, version: int) -> wire.ListView:
-        values = {"container": self.row.id, "number": version}
-        return StoredList.decode(sql.the(self.connection, sql.FIND_LIST, **values).entries).view()
+    return view, size
 
 
 def _membership(
-    connection: Connection, call: Call, group_id: bytes, records: _Records
+    connection: Connection, call: Call, group_id: bytes, version: int
 ) -> groups.GroupMembership | None:
     """Return what the broker serves to a member; None to anybody else."""
     own = memberships.find(connection, group_id, call.session.id)
     if own is None:
         return None
     group = {"group": group_id}
-    leaves = proofs.leaves_at(connection, group_id, records.row.version)
     left = {
-        leaver_of_group(signed): signed
+        leaver_of_group(signed): SignedObject.of(signed)
         for row in connection.execute(GROUP_DEPARTURES, group)
         for signed in [Signed(row.departure, row.departure_signature)]
     }
-    records.signers |= left.keys()
-    info = bytes(sql.the(connection, sql.FIND_INFO, **group).info)
-    owed = connection.execute(sql.OWED, group).all() if own.permissions else []
-    records.size += len(info) + 128 * len(leaves) + wire.DEPARTURE_SIZE * len(left)
+    owed = connection.execute(sql.OWED, group) if own.permissions else []
     return groups.GroupMembership(
-        leaves=leaves,
+        leaves=memberships.served_leaves(connection, group_id, version),
         wrap=own.wrap,
-        info=info,
-        departures=[SignedObject.of(left[name]) for name in sorted(left)],
+        info=bytes(sql.the(connection, sql.FIND_INFO, **group).info),
+        departures=[left[name] for name in sorted(left)],
         owed=[chain_state(row.user_id, row.chain_length) for row in owed],
         accepted=own.accepted,
     )
-
-
-def _chains(connection: Connection, signers: set[bytes]) -> list[KeyChainState]:
-    ids = [stored_user_id(name) for name in sorted(signers)]
-    found = {row.id: row for row in connection.execute(sql.FIND_USERS, {"ids": ids})}
-    return [chain_state(each, found[each].chain_length) for each in ids if each in found]
 
 
 async def list_groups(broker: Broker, call: Call, query: groups.GroupsQuery) -> groups.GroupList:
@@ -227,9 +193,8 @@ async def list_groups(broker: Broker, call: Call, query: groups.GroupsQuery) -> 
     return groups.GroupList(groups=listed, next=following)
 
 
-async def accept(broker: Broker, call: Call, query: NoQuery) -> None:
+async def accept(broker: Broker, call: Call) -> None:
     """Note that the session's user accepts a group; a repeated request changes nothing."""
-    del query
     group_id, user_id = call.group_id, call.session.id
 
     def write(connection: Connection) -> None:

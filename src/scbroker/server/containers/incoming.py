@@ -3,7 +3,7 @@
 Everything is checked here that needs no database.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from scbroker.server.broker import Broker, Call, Charges, SessionUser, refusing
 from scbroker.server.settings import Settings
 from scbroker.server.storage.database import NewRows
 from scbroker.server.storage.driver import Connection, Row
-from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
+from scbroker.wire.containers import RecordReceipt, RecordRequest
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,9 @@ class Incoming:
         return self.record.version == 1
 
     @property
-    def inline_parts(self) -> list[bytes]:
-        """The ids of the parts whose sealed bytes came with the record."""
-        sent = {Role.Header: self.message.header, Role.Content: self.message.content}
-        named = {role: self.record.part(role) for role in Role if sent[role] is not None}
-        return [part.partId for part in named.values() if part is not None]
-
-    @property
-    def has_uploaded_content(self) -> bool:
-        """True if the record may have a new content that was sent in chunks."""
-        return self.record.content is not None and self.message.content is None
+    def inline(self) -> dict[Role, bytes | None]:
+        """The sealed bytes of the parts that came with the record."""
+        return {Role.Header: self.message.header, Role.Content: self.message.content}
 
     @property
     def receipt(self) -> RecordReceipt:
@@ -120,9 +113,14 @@ class Stored:
 @refusing()
 def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
     """Parse the record of a request; it must be the one that the path names, if the path names one."""
-    signed = message.record.signed
-    known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
+    signed, access = message.record.signed, None
+    known = judge.Known.parse(signed.body)
     record = known.record
+    if message.accessList is not None:
+        access = AccessList.whole([item.salted for item in message.accessList])
+        for entry, item in zip(access.entries.values(), message.accessList, strict=True):
+            if entry.wrapHash != (None if item.wrap is None else wrap_hash(item.wrap)):
+                raise errors.IntegrityError("A wrap does not match the hash in its entry.")
     if call.path and (record.containerId, record.version) != (call.container_id, call.version):
         raise errors.InvalidArgumentError(
             "The record has another container or version than the path."
@@ -132,12 +130,9 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
     if record.author != call.session.fingerprint:
         raise errors.PermissionDeniedError("Only the author of a record can send it.")
     if (access is not None) != record.changes_access:
-        fault = (
-            "has an access list and does not change"
-            if access
-            else "lacks the access list and changes"
+        raise errors.InvalidArgumentError(
+            "The request must have an access list exactly if its record changes access."
         )
-        raise errors.InvalidArgumentError(f"The request {fault} access.")
     if access is not None and len(access.entries) > settings.max_members:
         raise errors.TooLargeError(
             f"This broker takes at most {settings.max_members} users in a container."
@@ -156,33 +151,16 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
             raise errors.RejectedError("The type does not match the hash in the record.")
-    leaves = _leaves_of(message)
-    return Incoming(known, signed, access, message, call.session, call.application, leaves)
-
-
-def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
-    """Return the leaves that came with a record; refuse a roster without the type of a group."""
-    if message.roster is None:
-        return {}
-    if message.type is None or not grammar.is_group_type(message.type.type):
-        raise errors.InvalidArgumentError(
-            "A roster needs the type of a group beside it: send both."
-        )
-    found: dict[bytes, SaltedMember] = {}
-    last = b""
-    for item in message.roster.leaves:
-        name = roster.parse_member(item.member).fingerprint
-        if name <= last:
+    leaves: dict[bytes, SaltedMember] = {}
+    if message.roster is not None:
+        if message.type is None or not grammar.is_group_type(message.type.type):
+            raise errors.InvalidArgumentError(
+                "A roster needs the type of a group beside it: send both."
+            )
+        leaves = {
+            roster.parse_member(each.member).fingerprint: each.salted
+            for each in message.roster.leaves
+        }
+        if list(leaves) != sorted(leaves) or len(leaves) < len(message.roster.leaves):
             raise errors.InvalidArgumentError("leaves is not in strictly ascending order.")
-        found[name], last = item.salted, name
-    return found
-
-
-def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
-    if sent is None:
-        return None
-    access = AccessList.whole([item.salted for item in sent])
-    for entry, item in zip(access.entries.values(), sent, strict=True):
-        if entry.wrapHash != (None if item.wrap is None else wrap_hash(item.wrap)):
-            raise errors.IntegrityError("A wrap does not match the hash in its entry.")
-    return access
+    return Incoming(known, signed, access, message, call.session, call.application, leaves)

@@ -7,7 +7,7 @@ the authors' entries stay, which readers need to judge the tombstone.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -18,17 +18,12 @@ from sqlalchemy import bindparam as b
 from scbroker import errors
 from scbroker.records import judge
 from scbroker.records.canonical import ContainerId, UserId, decoder, stored_user_id, user_id_of
-from scbroker.records.container_record import (
-    AccessList,
-    ContainerRecord,
-    SaltedEntry,
-    parse_entry,
-    parse_record,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, SaltedEntry, parse_entry
 from scbroker.records.departure import parse_departure
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import parse_group_departure
-from scbroker.server.broker import SECOND, Broker, add_to_counter
+from scbroker.server.broker import SECOND, add_to_counter
+from scbroker.server.containers.incoming import Transaction
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
@@ -135,16 +130,21 @@ def leaver_of_group(signed: Signed) -> bytes:
     return parse_group_departure(signed.body).fingerprint
 
 
+def known_at(connection: Connection, container_id: bytes, version: int) -> judge.Known:
+    """Return the stored record of a version, which must exist."""
+    place = {"container": container_id, "number": version}
+    return judge.Known.parse(sql.the(connection, sql.FIND_RECORD, **place).body)
+
+
 def in_force(
     connection: Connection, container_id: ContainerId, governing: judge.Known
 ) -> judge.InForce:
     """Return a governing record with its verified access list, and the users who have left that list."""
-    number = judge.governing_of(governing.record).accessVersion
+    made, number = governing.record, judge.governing_of(governing.record).accessVersion
     place = {"container": container_id, "number": number}
     access = StoredList.decode(sql.the(connection, sql.FIND_LIST, **place).entries).verified()
-    made = governing.record
     if made.version != number:  # this record changed only the type: the list is older
-        made = parse_record(sql.the(connection, sql.FIND_RECORD, **place).body)
+        made = known_at(connection, container_id, number).record
     left = frozenset(map(leaver_of, departures_from(connection, container_id, number)))
     return judge.InForce(governing, access, made.time, left)
 
@@ -202,75 +202,68 @@ def check_wraps_in_use(access: AccessList, users: Users) -> None:
     """
     for fingerprint, entry in access.entries.items():
         user = users.get(fingerprint)
-        is_gone = user is None or (user.deleted and user.group_version is None)
-        if user is None or is_gone or entry.wrapHash is None:
+        if user is None or entry.wrapHash is None or entry.keyIndex >= user.encryption_index:
             continue
-        if entry.keyIndex < user.encryption_index:
-            what = "User" if user.group_version is None else "Group"
+        what = "User" if user.group_version is None else "Group"
+        if what == "Group" or not user.deleted:
             raise errors.StaleKeysError(
                 f"{what} {user_id_of(fingerprint)} has newer keys: renew the container key before "
                 "storing anything new (rule 5)."
             )
 
 
-def check_grants(
-    connection: Connection,
-    broker: Broker,
-    author: UserId,
-    new: NewRows,
-    moment: int,
-    group_ids: Collection[bytes] = (),
-) -> None:
+def check_grants(tx: Transaction, author: UserId, new: NewRows) -> None:
     """Check and count the users who get access by these rows and had none: each of them gets an `Added`.
 
-    A group, one of `group_ids`, counts as its members, and not at all if the author is one of them.
+    A group counts as its members, and not at all if the author is one of them.
     Raises `BlockedError` if a user, or a manager of a group, has blocked the author. Raises `ThrottledError`
     above the limit of an hour, and `TooLargeError` if one request alone exceeds it: an unlimited author could
     fill other users' logs. A refused request counts nothing.
     """
-    added = [
+    added = {
         row["user_id"]
-        for row in new.of(sql.ADD_EVENTS)
+        for row in new.of(t.events)
         if row["event_type"] == ContainerEventType.Added and row["user_id"] != author
-    ]
-    groups = [user_id for user_id in added if user_id in group_ids]
-    users = [user_id for user_id in added if user_id not in group_ids]
-    _check_blocks(connection, author, users)
-    _check_managers(connection, author, groups)
-    more = len(users) + _grants_to_groups(connection, author, groups)
-    limit = broker.settings.max_new_grants
+    }
+    if not added:
+        return
+    connection = tx.connection
+    groups = added & {row.id for row in tx.users.values() if row.group_version is not None}
+    _check_blocks(connection, author, added - groups)
+    more = len(added - groups)
+    if groups:
+        _check_managers(connection, author, groups)
+        for row in connection.execute(COUNT_MEMBERS, {"some": sorted(groups)}):
+            asked = {"group": row.group_id, "user": author}
+            if sql.one(connection, sql.FIND_MEMBERSHIP, **asked) is None:
+                more += row.members
+    limit = tx.broker.settings.max_new_grants
     if more > limit:
         raise errors.TooLargeError(
             f"This broker lets a user give access to at most {limit} others in an hour."
         )
     if more:
         what = f"You gave access to more than {limit} users in an hour"
-        bucket = broker.keyed("grants", author)
-        add_to_counter(connection, bucket, limit, _HOUR, moment, more=more, what=what)
+        bucket = tx.broker.keyed("grants", author)
+        add_to_counter(connection, bucket, limit, _HOUR, tx.moment, more=more, what=what)
 
 
-def _check_blocks(connection: Connection, author: UserId, added: Sequence[bytes]) -> None:
+def _check_blocks(connection: Connection, author: UserId, added: Collection[bytes]) -> None:
     """Raise `BlockedError` if one of the users who get access has blocked the author.
 
     The users' rows are locked: a user who blocks the author meanwhile waits for this transaction.
     """
-    if not added:
-        return
-    names = {"some": added, "blocked": author}
-    if blocking := sorted(connection.execute(BLOCKING, names).scalars()):
+    names = {"some": sorted(added), "blocked": author}
+    if added and (blocking := sorted(connection.execute(BLOCKING, names).scalars())):
         raise errors.BlockedError(
             f"User {uuid.UUID(bytes=blocking[0])} has blocked you: leave the user out."
         )
 
 
-def _check_managers(connection: Connection, author: UserId, groups: Sequence[bytes]) -> None:
+def _check_managers(connection: Connection, author: UserId, groups: Collection[bytes]) -> None:
     """Raise `BlockedError` if a manager of a group that gets access has blocked the author."""
-    if not groups:
-        return
-    managers = connection.execute(MANAGERS, {"some": groups}).all()
+    managers = connection.execute(MANAGERS, {"some": sorted(groups)}).all()
     ids = sorted({row.user_id for row in managers})
-    if not ids:
-        return
     connection.execute(sql.SHARE_USERS, {"ids": ids})
     blocking = set(connection.execute(BLOCKING, {"some": ids, "blocked": author}).scalars())
     if found := sorted(row.group_id for row in managers if row.user_id in blocking):
@@ -279,32 +272,16 @@ def _check_managers(connection: Connection, author: UserId, groups: Sequence[byt
         )
 
 
-def _grants_to_groups(connection: Connection, author: UserId, groups: Sequence[bytes]) -> int:
-    if not groups:
-        return 0
-    counts = connection.execute(COUNT_MEMBERS, {"some": groups})
-    return sum(
-        row.members
-        for row in counts
-        if sql.one(connection, sql.FIND_MEMBERSHIP, group=row.group_id, user=author) is None
-    )
+def release_keys(connection: Connection, authors: Iterable[bytes]) -> None:
+    """Mark the deleted users and groups among these as pending deletion: a container needs them no longer.
 
-
-def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
-    """Mark the deleted users among these as pending deletion: a container no longer needs their keys.
-
-    The same holds for groups and their records. All are locked until the transaction removes their rows of
+    All are locked until the transaction removes their rows of
     `authors`. Otherwise the purge of a user who is deleted meanwhile could still find such a row, and keep
     the keys for ever.
     """
-    for row in connection.execute(sql.SHARE_USERS, {"ids": authors}).all():
+    ids = sorted({*authors})
+    for row in connection.execute(sql.SHARE_USERS, {"ids": ids}) if ids else ():
         if row.deleted and row.group_version is not None:
             connection.execute(sql.ADD_PENDING_GROUP, {"group": row.id})
         elif row.deleted:
             connection.execute(sql.ADD_PENDING_USER, {"user": row.id})
-
-
-def release_groups(connection: Connection, group_ids: Iterable[bytes]) -> None:
-    """Mark the deleted groups among these as pending deletion: a container no longer has their entry."""
-    if ids := sorted({*group_ids}):
-        release_keys(connection, ids)

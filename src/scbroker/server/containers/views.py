@@ -7,7 +7,6 @@ batch each container is answered as it would be alone, with a view or a problem 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
@@ -35,7 +34,7 @@ from scbroker.server.containers.members import (
 )
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
-from scbroker.server.groups.proofs import Group, Proofs
+from scbroker.server.groups.memberships import Group, Proofs, state_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
@@ -162,53 +161,26 @@ GROUPS_WITH_WRAP: Final = (
 # A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
 # `below` limits the key index of the entry: for a group, to epochs that have ended.
 LISTED_CONTAINERS: Final = sql.after(
-    t.members.c.container_id,
-    sql.of(t.members, "user"),
-    t.LISTED,
-    sql.UNEXPIRED,
-    t.members.c.key_index < b("below"),
+    t.members.c.container_id, "user", t.LISTED, sql.UNEXPIRED, t.members.c.key_index < b("below")
 )
 LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(t.members.c.type == b("type"))
-
-
-@dataclass(slots=True)
-class Prefetched:
-    """Rows that were read for one or several views at once, in the same snapshot."""
-
-    containers: dict[tuple[bytes, str | None], Row] = field(default_factory=dict)
-    """Containers that the reader has access to, by id and by the group that the reader named."""
-    lists: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
-    """Stored access lists by container and version."""
-    departures: dict[tuple[bytes, int], list[Signed]] | None = None
-    """The departures from the access lists in force, likewise; None if they were not read."""
-    inline: dict[bytes, bytes | None] = field(default_factory=dict)
-    """Sealed parts that are wanted, by id."""
-    chains: dict[bytes, KeyChainState] = field(default_factory=dict)
-    """The numbers of users' key records, by fingerprint."""
-    governing: Signed | None = None
-    """The governing record in force, if the head is another record."""
-
-    groups: Proofs | None = None
-    """The groups that the view names; views of one answer share it, so that each group is read once."""
-
-    def add_chain(self, fingerprint: bytes, length: int) -> None:
-        self.chains[fingerprint] = chain_state(stored_user_id(fingerprint), length)
 
 
 async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.ContainerView:
     """Serve a container from its first record on, or from the version of the reader's mark."""
 
-    def read(connection: Connection) -> wire.ContainerView:
-        [found] = views_of(connection, call, [(call.container_id, query)])
-        if isinstance(found, BrokerError):
-            raise found
-        return found
-
-    found = await broker.database.query(lambda c: _view_at_once(c, call, query))
-    if isinstance(found, int):
+    at_once = await broker.database.query(lambda c: _view_at_once(c, call, query))
+    found: ViewOrError
+    if not isinstance(at_once, int):
+        found = at_once
+    else:
         # Usually few versions follow the mark. A long history is read in a thread, not on the event loop.
-        is_long = query.since is None or found - query.since > _FEW_VERSIONS
-        found = await broker.database.read(read, large=is_long)
+        is_long = query.since is None or at_once - query.since > _FEW_VERSIONS
+        [found] = await broker.database.read(
+            lambda c: views_of(c, call, [(call.container_id, query)]), large=is_long
+        )
+    if isinstance(found, BrokerError):
+        raise found
     _note_access(broker, call, call.container_id, found)
     return found
 
@@ -217,11 +189,11 @@ async def read_views(broker: Broker, call: Call, message: ViewsRequest) -> Views
     """Return the first of the containers, at least one and about PAGE_BYTES in all."""
     asked = [(ContainerId(parse_uuid(item.containerId).bytes), item) for item in message.views]
     found = await broker.database.read(lambda c: views_of(c, call, asked), large=True)
-    answers = []
-    for (container_id, _), result in zip(asked, found, strict=False):
-        view, problem = outcome_of(broker, call, container_id, result)
-        answers.append(ViewOutcome(view=view, problem=problem))
-    return ViewsAnswer(views=answers)
+    answers = (
+        outcome_of(broker, call, container_id, result)
+        for (container_id, _), result in zip(asked, found, strict=False)
+    )
+    return ViewsAnswer(views=[ViewOutcome(view=view, problem=problem) for view, problem in answers])
 
 
 async def list_containers(
@@ -229,26 +201,21 @@ async def list_containers(
 ) -> wire.ContainerList:
     """Return a page of the containers that the user may read with this `via`, by id, of about PAGE_BYTES."""
     since = {parse_uuid(item.containerId).bytes: item.since for item in message.known}
-    limit, header = message.limit, int(message.header)
-    if message.via is None and message.stale:
+    limit, header, via = message.limit, int(message.header), message.via
+    if via is None and message.stale:
         raise InvalidArgumentError("stale needs a via: name the group in via.")
 
     def read(connection: Connection) -> tuple[list[ContainerId], Sequence[ViewOrError | None]]:
         ids = _listed(connection, call, message)
         if message.stale:  # for a client that renews them, and reads each before it writes
             return ids, [None] * len(ids[:limit])
-        asked = [
-            (each, wire.ViewQuery(since=since.get(each), header=header, via=message.via))
-            for each in ids[:limit]
-        ]
-        return ids, views_of(connection, call, asked)
+        queries = [wire.ViewQuery(since=since.get(each), header=header, via=via) for each in ids]
+        return ids, views_of(connection, call, [*zip(ids, queries, strict=True)][:limit])
 
     ids, found = await broker.database.read(read, large=True)
     listed = []
     for container_id, result in zip(ids, found, strict=False):
-        view = problem = None
-        if result is not None:
-            view, problem = outcome_of(broker, call, container_id, result)
+        view, problem = outcome_of(broker, call, container_id, result)
         name = str(UUID(bytes=container_id))
         listed.append(wire.ListedContainer(containerId=name, view=view, problem=problem))
     following = listed[-1].containerId if len(listed) < len(ids) else None
@@ -281,13 +248,14 @@ def _listed(connection: Connection, call: Call, message: wire.ListRequest) -> li
 
 
 def outcome_of(
-    broker: Broker, call: Call, container_id: ContainerId, result: ViewOrError
+    broker: Broker, call: Call, container_id: ContainerId, result: ViewOrError | None
 ) -> tuple[wire.ContainerView | None, ItemProblem | None]:
     """Return the view or the problem of one of several containers; record a fetch of its parts."""
     if isinstance(result, BrokerError):
         metrics.count_problem(result)
         return None, item_problem_of(result)
-    _note_access(broker, call, container_id, result)
+    if result is not None:
+        _note_access(broker, call, container_id, result)
     return result, None
 
 
@@ -307,32 +275,22 @@ def _view_at_once(
     is_whole = row.entries is not None and not row.somebody_left
     if not is_whole or not (first_is_in_force or since == row.version):
         return int(row.version)
-    groups = Proofs(connection, call.session.id)
-    if not _is_proved(row, groups):
-        return int(row.version)
-    prefetched = Prefetched(
-        lists={(row.id, row.access_version): row.entries},
-        departures={},
-        inline={row.one: row.one_inline, row.other: row.other_inline},
-        groups=groups,
-    )
-    if row.governing_body is not None:
-        prefetched.governing = Signed(row.governing_body, row.governing_signature)
-    prefetched.add_chain(call.session.fingerprint, row.chain_length)
-    if row.creator is not None:
-        prefetched.add_chain(row.creator, row.creator_chain_length)
-    return _Served.of(connection, row, call, prefetched).view(query)
-
-
-def _is_proved(row: Row, groups: Proofs) -> bool:
-    """Return whether all proofs of membership that a view of the head needs are cached."""
+    answer = _Answer(connection, call)
     head = grammar.parse_either(row.body).record
-    governing = (
-        head if row.governing_body is None else grammar.parse_either(row.governing_body).record
-    )
-    if governing.via is not None:
-        return False
-    return head.via is None or groups.is_known(head.via)
+    governing = head
+    if row.governing_body is not None:
+        governing = grammar.parse_either(row.governing_body).record
+        answer.governing = Signed(row.governing_body, row.governing_signature)
+    is_proved = head.via is None or answer.groups.is_known(head.via)
+    if governing.via is not None or not is_proved:
+        return int(row.version)
+    answer.lists[row.id, row.access_version] = row.entries
+    answer.departures = {}
+    answer.inline = {row.one: row.one_inline, row.other: row.other_inline}
+    answer.add_chain(call.session.fingerprint, row.chain_length)
+    if row.creator is not None:
+        answer.add_chain(row.creator, row.creator_chain_length)
+    return _Served(answer, row).view(query)
 
 
 def views_of(
@@ -340,17 +298,15 @@ def views_of(
 ) -> list[wire.ContainerView | BrokerError]:
     """Return a view or an error for each of the first of these containers, about PAGE_BYTES in all."""
     found: list[wire.ContainerView | BrokerError] = []
-    size, chains = 0, dict[bytes, KeyChainState]()
-    groups = Proofs(connection, call.session.id)
+    size, answer = 0, _Answer(connection, call)
+    groups = answer.groups
     for start in range(0, len(asked), _READ_AT_ONCE):
         some = asked[start : start + _READ_AT_ONCE]
-        prefetched = _prefetch(connection, call, some)
-        prefetched.chains, prefetched.groups = chains, groups
+        rows = answer.prefetch(some)
         for container_id, query in some:
             try:
-                key = container_id, query.via
-                row = check_unexpired(prefetched.containers.get(key), call.now)
-                view = _Served.of(connection, row, call, prefetched).view(query)
+                row = check_unexpired(rows.get((container_id, query.via)), call.now)
+                view = _Served(answer, row).view(query)
             except BrokerError as error:
                 found.append(error)
                 continue
@@ -359,33 +315,6 @@ def views_of(
             if size > wire.PAGE_BYTES or groups.is_spent:
                 return found
     return found
-
-
-def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Prefetched:
-    """Read the containers' rows, their present access lists and the wanted parts."""
-    found = dict[tuple[bytes, str | None], Row]()
-    for via in {query.via for _, query in asked}:
-        ids = [container_id for container_id, query in asked if query.via == via]
-        values = {**_named(call, via), "some": ids}
-        rows = connection.execute(CONTAINERS_AND_MEMBER, values)
-        found |= {(row.id, via): row for row in rows}
-    prefetched = Prefetched(containers=found)
-    if found:
-        some = {"some": sorted({container_id for container_id, _ in found})}
-        for row in connection.execute(LISTS_IN_FORCE, some):
-            prefetched.lists[row.container_id, row.access_version] = row.entries
-        prefetched.departures = {}
-        for row in connection.execute(DEPARTURES_IN_FORCE, some):
-            left = prefetched.departures.setdefault((row.container_id, row.access_version), [])
-            left.append(Signed(row.body, row.signature))
-    wanted: set[bytes] = set()
-    for container_id, query in asked:
-        if (container_id, query.via) in found:
-            wanted |= _parts_to_serve(found[container_id, query.via], query).keys()
-    if wanted:
-        for row in connection.execute(sql.PARTS_INLINE, {"some": list(wanted)}):
-            prefetched.inline[row.part_id] = row.inline
-    return prefetched
 
 
 def _note_access(
@@ -453,29 +382,71 @@ def _readable(connection: Connection, call: Call, via: str | None) -> "_Served":
     """Return the container that the path names; raise `NotFoundError` without access."""
     values = {**_named(call, via, own=True), "container": call.container_id}
     row = check_unexpired(sql.one(connection, sql.CONTAINER_AND_MEMBER, **values), call.now)
-    return _Served.of(connection, row, call, Prefetched())
+    return _Served(_Answer(connection, call), row)
 
 
-@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the views of one answer share: rows that were read at once, in the same snapshot."""
+
+    def __init__(self, connection: Connection, call: Call) -> None:
+        self.connection, self.call = connection, call
+        self.groups = Proofs(connection, call.session.id)
+        self.chains: dict[bytes, KeyChainState] = {}
+        """The numbers of users' key records, by fingerprint."""
+        self.lists: dict[tuple[bytes, int], bytes] = {}
+        """Stored access lists by container and version."""
+        self.departures: dict[tuple[bytes, int], list[Signed]] | None = None
+        """The departures from the access lists in force, likewise; None if they were not read."""
+        self.inline: dict[bytes, bytes | None] = {}
+        """Sealed parts that are wanted, by id."""
+        self.governing: Signed | None = None
+        """The governing record in force of the only container, if the head is another record."""
+
+    def add_chain(self, fingerprint: bytes, length: int) -> None:
+        self.chains[fingerprint] = chain_state(stored_user_id(fingerprint), length)
+
+    def prefetch(self, asked: Sequence[Asked]) -> dict[tuple[bytes, str | None], Row]:
+        """Read present access lists and wanted parts in place of those before; return the containers' rows.
+
+        They are those to which the reader has access, by id and by the group that the reader named.
+        """
+        connection, found = self.connection, dict[tuple[bytes, str | None], Row]()
+        for via in {query.via for _, query in asked}:
+            ids = [container_id for container_id, query in asked if query.via == via]
+            rows = connection.execute(
+                CONTAINERS_AND_MEMBER, {**_named(self.call, via), "some": ids}
+            )
+            found |= {(row.id, via): row for row in rows}
+        self.lists, self.departures, self.inline = {}, {}, {}
+        if found:
+            some = {"some": sorted({container_id for container_id, _ in found})}
+            for row in connection.execute(LISTS_IN_FORCE, some):
+                self.lists[row.container_id, row.access_version] = row.entries
+            for row in connection.execute(DEPARTURES_IN_FORCE, some):
+                left = self.departures.setdefault((row.container_id, row.access_version), [])
+                left.append(Signed(row.body, row.signature))
+        wanted: set[bytes] = set()
+        for container_id, query in asked:
+            if (container_id, query.via) in found:
+                wanted |= _parts_to_serve(found[container_id, query.via], query).keys()
+        if wanted:
+            for row in connection.execute(sql.PARTS_INLINE, {"some": list(wanted)}):
+                self.inline[row.part_id] = row.inline
+        return found
+
+
 class _Served:
     """A container as it is served to a reader with access."""
 
-    connection: Connection
-    row: Row
-    """The rows of the container, its head and the reader's access."""
-    reader: bytes
-    """The name in the entry that serves the reader: the reader's fingerprint, or that of a group."""
-    prefetched: Prefetched
-    groups: Proofs
-
-    @classmethod
-    def of(cls, connection: Connection, row: Row, call: Call, prefetched: Prefetched) -> "_Served":
-        reader = row.through or call.session.fingerprint
-        groups = prefetched.groups or Proofs(connection, call.session.id)
+    def __init__(self, answer: _Answer, row: Row) -> None:
+        """`row` has the columns of the container, its head and the reader's access."""
+        self.answer, self.row = answer, row
+        self.connection, self.groups = answer.connection, answer.groups
+        self.reader: bytes = row.through or answer.call.session.fingerprint
+        """The name in the entry that serves the reader: the reader's fingerprint, or that of a group."""
         if row.through is not None:
             group = Group(stored_user_id(row.through), row.group_version, row.encryption_index)
-            groups.add(group, is_managed=row.managing > 0)
-        return cls(connection, row, reader, prefetched, groups)
+            self.groups.add(group, is_managed=row.managing > 0)
 
     def view(self, query: Query) -> wire.ContainerView:
         row, since = self.row, query.since
@@ -483,10 +454,16 @@ class _Served:
         head = wire.SignedRecord.of(Signed(row.body, row.signature))
         record = grammar.parse_either(row.body).record
         has_head, skipped = row.version != row.governing_version, self._skipped(since)
-        proves_head = has_head and record.via is not None
+        proof = None
+        if has_head and record.via is not None:
+            proof = self.groups.of(record.via, record.author)
         parts = _parts_to_serve(row, query)
-        inline = {role: self.prefetched.inline.get(part_id) for part_id, role in parts.items()}
+        inline = {role: self.answer.inline.get(part_id) for part_id, role in parts.items()}
         shows_type = row.type_salt is not None and row.permissions & ContainerAccessLevel.ViewType
+        # The groups that the answer's vias name, and the one whose entry gives the reader access.
+        bodies = [*(item.record.body for item in governing), *skipped, row.body]
+        vias = (grammar.parse_either(body).record.via for body in bodies)
+        named = {via.group for via in vias if via} | ({row.through} if row.through else set())
         return wire.ContainerView(
             governing=governing,
             lastGoverning=row.governing_version,
@@ -499,27 +476,11 @@ class _Served:
             keyChains=self._chains(authors),
             recipients=self._moved_recipients() if query.recipients else [],
             via=None if row.through is None else str(user_id_of(row.through)),
-            headMembership=(
-                self.groups.of(record.via, record.author) if proves_head and record.via else None
-            ),
-            groupChains=self.groups.states(self._acted_through(governing, record, skipped)),
+            headMembership=proof,
+            groupChains=self.groups.states(set(map(stored_user_id, named))),
             groups=self._disclosed_groups(governing),
             groupRecipients=self._moved_groups() if query.recipients else [],
         )
-
-    def _acted_through(
-        self,
-        governing: Sequence[wire.GoverningView],
-        head: ContainerRecord,
-        skipped: Sequence[bytes],
-    ) -> set[bytes]:
-        """Return the groups that the answer's vias name, and the one whose entry gives the reader access."""
-        records = [grammar.parse_either(item.record.body).record for item in governing]
-        records += [grammar.parse_either(body).record for body in skipped]
-        named = {record.via.group for record in (*records, head) if record.via is not None}
-        if self.row.through is not None:
-            named.add(self.row.through)
-        return set(map(stored_user_id, named))
 
     def _disclosed_groups(self, governing: Sequence[wire.GoverningView]) -> list[str]:
         """Return which of the disclosed names of the list in force are groups."""
@@ -530,8 +491,8 @@ class _Served:
         last = grammar.parse_either(governing[-1].record.body).record
         if governing_of(last).accessVersion != self.row.access_version or not shown:
             return []
-        names = {grammar.parse_entry(item.entry).fingerprint for item in shown[-1].disclosed}
-        disclosed = {stored_user_id(name) for name in names} & {*stored}
+        names = (grammar.parse_entry(item.entry).fingerprint for item in shown[-1].disclosed)
+        disclosed = set(map(stored_user_id, names)) & {*stored}
         return [str(UUID(bytes=each)) for each in sorted(disclosed)]
 
     def _moved_groups(self) -> list[GroupState]:
@@ -541,10 +502,11 @@ class _Served:
             return []
         rows = self.connection.execute(GROUPS_WITH_WRAP, {"container": row.id}).all()
         owing = self.groups.owing([each.id for each in rows])
-        moved = [
-            each for each in rows if each.key_index < each.encryption_index or each.id in owing
+        return [
+            state_of(each, owed=each.id in owing)
+            for each in rows
+            if each.key_index < each.encryption_index or each.id in owing
         ]
-        return self.groups.states_of(moved)
 
     def _first_governing(self, since: int | None) -> int:
         """Return the version of the governing record that was in force at a mark; 1 without a mark."""
@@ -566,7 +528,7 @@ class _Served:
         later: set[bytes] = set()
         authors: set[bytes] = set()
         if first == container.governing_version <= last:
-            rows = [self.prefetched.governing or self.stored(first)]
+            rows = [self.answer.governing or self.stored(first)]
             records = [grammar.parse_either(row.body).record for row in rows]
         else:
             records = []
@@ -589,12 +551,12 @@ class _Served:
                 size += _size_of_list(access)
                 authors |= {leaver_of(item.signed) for item in access.departures}
             body = grammar.parse_either(row.body).bare if container.deleted else row.body
-            signed = wire.SignedRecord.of(Signed(body, row.signature))
             proof = standing = None
             if record.via is not None:
                 proof = self.groups.of(record.via, record.author)
                 if record.changes_access:
                     standing = self.groups.standing(record.via, record.author)
+            signed = wire.SignedRecord.of(Signed(body, row.signature))
             views.append(
                 wire.GoverningView(
                     record=signed, accessList=access, membership=proof, standing=standing
@@ -606,21 +568,18 @@ class _Served:
         return views, authors | {record.author for record in (*records, head)}
 
     def _list_view(self, version: int, names: set[bytes] | None) -> wire.ListView:
-        entries = self.prefetched.lists.get((self.row.id, version))
+        entries = self.answer.lists.get((self.row.id, version))
         if entries is None:
             values = {"container": self.row.id, "number": version}
             entries = sql.the(self.connection, sql.FIND_LIST, **values).entries
-        whole, left = StoredList.decode(entries), self._departures(version)
-        return (whole if names is None else whole.only(names)).view(left)
-
-    def _departures(self, version: int) -> dict[bytes, Signed]:
-        """Return the departures from the list of a version by the fingerprint of the user who left."""
-        known = self.prefetched.departures
+        known = self.answer.departures
         if known is not None and version == self.row.access_version:
-            found = known.get((self.row.id, version), [])
+            left = known.get((self.row.id, version), [])
         else:
-            found = departures_from(self.connection, self.row.id, version)
-        return {leaver_of(signed): signed for signed in found}
+            left = departures_from(self.connection, self.row.id, version)
+        whole = StoredList.decode(entries)
+        shown = whole if names is None else whole.only(names)
+        return shown.view({leaver_of(signed): signed for signed in left})
 
     def _disclosed_users(
         self, records: Sequence[ContainerRecord], head: ContainerRecord, later: set[bytes]
@@ -665,11 +624,11 @@ class _Served:
         return [row.body for row in rows if not row.governing]
 
     def _chains(self, authors: set[bytes]) -> list[KeyChainState]:
-        known = self.prefetched.chains
+        known = self.answer.chains
         if missing := authors - known.keys():
             ids = [stored_user_id(author) for author in missing]
             for row in self.connection.execute(sql.FIND_USERS, {"ids": ids}):
-                self.prefetched.add_chain(row.fingerprint, row.chain_length)
+                self.answer.add_chain(row.fingerprint, row.chain_length)
         return [known[author] for author in sorted(authors) if author in known]
 
     def _moved_recipients(self) -> list[KeyChainState]:

@@ -3,21 +3,20 @@
 An event is one row for each user whom it concerns. It is inserted without a number: see `pages`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-import sqlalchemy as sa
 import structlog
 
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, Entry, Role
 from scbroker.records.judge import InForce
-from scbroker.server.broker import SECOND, Access, Broker, Call, now
+from scbroker.server.broker import SECOND, Access, Broker, Call, is_unexpired, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
-from scbroker.server.storage.database import NewRows, is_of_database, wake_after_commit
+from scbroker.server.storage.database import NewRows, is_of_database
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change
@@ -25,8 +24,8 @@ from scbroker.wire.events import Change
 _log: Final = structlog.get_logger("scbroker.server")
 CHANGES: Final[tuple[Change, ...]] = ("header", "content", "access", "type")
 """The changes of an event by their bits, the lowest first; those of the parts are `1 << role`."""
-_ACCESS: Final = 1 << CHANGES.index("access")
-_TYPE: Final = 1 << CHANGES.index("type")
+ACCESS: Final = 1 << CHANGES.index("access")
+TYPE: Final = 1 << CHANGES.index("type")
 _ACCESS_INTERVAL: Final = 3600 * SECOND
 _MAX_WAITING: Final = 100_000
 """Fetches that wait for `record_accesses`, of about 0.2 kB each; further ones are not recorded."""
@@ -38,9 +37,8 @@ CLAIM_EXPIRED: Final = sql.change(
 ).returning(
     t.members.c.container_id, t.members.c.user_id, t.members.c.permissions, t.members.c.expires_at
 )
-FIND_ACCESS: Final = sa.select(t.accesses).where(sql.of(t.accesses, "container", "user"))
-ADD_ACCESS: Final = sa.insert(t.accesses)
-SET_ACCESS: Final = sa.update(t.accesses).where(sql.of(t.accesses, "container", "user"))
+FIND_ACCESS: Final = sql.find(t.accesses, "container", "user")
+SET_ACCESS: Final = sql.change(t.accesses, "container", "user")
 
 
 def record_change(
@@ -52,20 +50,21 @@ def record_change(
     *,
     type_before: str | None,
     type_now: str | None,
-    author: UserId,
-    application: str,
+    who: Mapping[str, object],
     living: set[bytes],
     moment: int,
 ) -> None:
     """Add an event for each of the `living` users to whom a record that is being stored is visible.
 
+    `who` has the columns of its author.
+
     In both lists, entries that have expired at `moment` and entries of users who have left give no access.
     """
     old = before.present(moment) if before else {}
     present = {} if record.tombstone else after.present(moment)
-    changes = _ACCESS if record.changes_access else 0
+    changes = ACCESS if record.changes_access else 0
     if parent is not None:
-        changes |= _TYPE if type_now != type_before else 0
+        changes |= TYPE if type_now != type_before else 0
         for role in Role:
             part, previous = record.part(role), parent.part(role)
             if (part and part.partId) != (previous and previous.partId):
@@ -84,32 +83,21 @@ def record_change(
                 continue
         # A user who lost access gets the type that they could see before.
         text = type_before if entry is None else type_now
-        row = event_row(
-            stored_user_id(fingerprint),
-            kind,
-            record.containerId,
-            text if _sees_type(entry or was) else None,
-            record.version,
-            moment,
-            author,
-            application,
-        )
-        shown = type_before if visible & _TYPE and _sees_type(was) else None
-        rows.append({**row, "changes": visible, "previous_type": shown})
+        columns: dict[str, Any] = {
+            "container_type": text if _sees_type(entry or was) else None,
+            "previous_type": type_before if visible & TYPE and _sees_type(was) else None,
+            "changes": visible,
+            **who,
+        }
+        user_id = stored_user_id(fingerprint)
+        rows.append(event_row(user_id, kind, record.containerId, record.version, moment, columns))
     add_events(new, rows)
 
 
-def add_events(new: NewRows, rows: Sequence[dict[str, Any]]) -> None:
-    """Add events to the rows that are to be inserted, and wake the requests that wait for them."""
-    new.add(sql.ADD_EVENTS, rows)
-    new.woken.update(row["user_id"] for row in rows)
-
-
-def _add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    """Add events, and wake the requests that wait for them."""
-    if rows:
-        connection.execute(sql.ADD_EVENTS, rows)
-        wake_after_commit(connection, {row["user_id"] for row in rows})
+def add_events(to: NewRows | Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert events, or add them to the rows that are to be inserted, and wake the requests that wait."""
+    to.add(t.events, rows)
+    to.woken.update(row["user_id"] for row in rows)
 
 
 def record_departure(
@@ -132,8 +120,8 @@ def record_departure(
     for each in sorted(readers, key=lambda member: bytes(member.user_id)):
         if each.user_id in living:
             updated = _row(container, each, ContainerEventType.Updated, moment, *who)
-            rows.append({**updated, "changes": _ACCESS})
-    _add(connection, rows)
+            rows.append({**updated, "changes": ACCESS})
+    add_events(connection, rows)
 
 
 def record_expiry(connection: Connection, containers: Sequence[Row], moment: int) -> None:
@@ -148,7 +136,7 @@ def record_expiry(connection: Connection, containers: Sequence[Row], moment: int
         for member in sorted(claimed, key=lambda member: int(member.expires_at))
         if not found[member.container_id].deleted  # else the deletion has added an event for them
     ]
-    _add(connection, rows)
+    add_events(connection, rows)
 
 
 def record_expiry_in(
@@ -170,33 +158,34 @@ def _row(
 ) -> dict[str, Any]:
     """Return the row of an event without changes; its type is NULL unless the member has ViewType."""
     text = container.type if member.permissions & ContainerAccessLevel.ViewType else None
-    user_id, version = member.user_id, container.version
-    return event_row(user_id, kind, container.id, text, version, date, related_user_id, application)
+    columns = {"container_type": text, **who_of(related_user_id, application)}
+    return event_row(member.user_id, kind, container.id, container.version, date, columns)
+
+
+def who_of(user_id: bytes | None, application: str) -> dict[str, object]:
+    """Return the columns of the user, if any, who caused an event, and of the user's application."""
+    return {"related_user_id": user_id, "application": application}
 
 
 def event_row(
     user_id: bytes,
     kind: ContainerEventType,
     container_id: bytes,
-    container_type: str | None,
     version: int,
     date: int,
-    related_user_id: UserId | None,
-    application: str,
-    changes: Collection[Change] = (),
+    columns: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the row of an event in the log of a user, or of a group."""
+    """Return the row of an event in the log of a user, or of a group, with further columns."""
     return {
         "user_id": user_id,
         "event_type": kind.value,
         "container_id": container_id,
-        "container_type": container_type,
-        "date": date,
         "version": version,
-        "related_user_id": related_user_id,
-        "application": application,
-        "changes": sum(1 << CHANGES.index(name) for name in changes),
+        "date": date,
+        "container_type": None,
+        "changes": 0,
         "previous_type": None,
+        **columns,
     }
 
 
@@ -208,9 +197,9 @@ def _visible(changes: int, was: Entry, entry: Entry) -> int:
     """Return the changes that a user may know of: their own access always, others' with ViewAccess."""
     own = (was.permissions, was.expiresAt) != (entry.permissions, entry.expiresAt)
     if not own and not entry.allows(ContainerAccessLevel.ViewAccess):
-        changes &= ~_ACCESS
+        changes &= ~ACCESS
     if not entry.allows(ContainerAccessLevel.ViewType):
-        changes &= ~_TYPE
+        changes &= ~TYPE
     return changes
 
 
@@ -224,7 +213,7 @@ async def record_accesses(broker: Broker) -> None:
     """Record the remembered fetches, some in one transaction, so that other writers get their turn.
 
     Fetches that cannot be written, because the process stops or the database is not available, wait for the
-    next call. A fetch that was written in spite of an error is not recorded twice: see `_is_due`.
+    next call. A fetch that was written in spite of an error is not recorded twice: see `_record_access`.
     """
     waiting, broker.accesses = broker.accesses, {}
     try:
@@ -267,7 +256,7 @@ def _record_access(
         for member in connection.execute(sql.MEMBERS, {"container": container.id})
         if member.permissions & ContainerAccessLevel.ReceiveAccessEvents
         and member.user_id != reader_id
-        and (member.expires_at is None or member.expires_at > moment)
+        and is_unexpired(member, moment)
     ]
     if not receivers:
         return
@@ -275,27 +264,21 @@ def _record_access(
     users = [reader_id, *(member.user_id for member in receivers)]
     found = connection.execute(sql.SHARE_USERS, {"ids": users})
     living = {user.id for user in found if not user.deleted}
-    if reader_id not in living or not _is_due(connection, container.id, reader_id, moment):
+    if reader_id not in living:
         return
+    # At most one event an hour for each reader and container.
+    values = {"container": container.id, "user": reader_id}
+    last = sql.one(connection, FIND_ACCESS, **values)
+    if last is None:
+        row = {"container_id": container.id, "user_id": reader_id, "recorded_at": moment}
+        connection.add(t.accesses, row)
+    elif last.recorded_at > moment - _ACCESS_INTERVAL:
+        return
+    else:
+        connection.execute(SET_ACCESS, {**values, "recorded_at": moment})
     rows = [
         _row(container, member, ContainerEventType.Accessed, moment, reader_id, application)
         for member in receivers
         if member.user_id in living
     ]
-    _add(connection, rows)
-
-
-def _is_due(
-    connection: Connection, container_id: ContainerId, reader_id: UserId, moment: int
-) -> bool:
-    """Return whether to record a fetch: at most one an hour for each reader and container."""
-    values = {"container": container_id, "user": reader_id}
-    found = sql.one(connection, FIND_ACCESS, **values)
-    if found is None:
-        row = {"container_id": container_id, "user_id": reader_id, "recorded_at": moment}
-        connection.execute(ADD_ACCESS, row)
-        return True
-    if found.recorded_at > moment - _ACCESS_INTERVAL:
-        return False
-    connection.execute(SET_ACCESS, {**values, "recorded_at": moment})
-    return True
+    add_events(connection, rows)

@@ -63,9 +63,7 @@ UNNUMBERED: Final = sql.page(
     sa.select(t.events.c.row_id).where(sql.of(t.events, "user"), t.events.c.id.is_(None)),
     t.events.c.row_id,
 )
-NUMBER_EVENT: Final = sql.change(
-    t.events, t.events.c.row_id == b("row"), sql.of(t.events, "user"), id=b("number")
-)
+NUMBER_EVENT: Final = sql.change(t.events, "row", "user", id=b("number"))
 # Old events of all users by date; `date` and `row` are the position where the last page ended.
 OLD_EVENTS: Final = sql.page(
     sa.select(t.events.c.user_id, t.events.c.id, t.events.c.date, t.events.c.row_id).where(
@@ -76,9 +74,9 @@ OLD_EVENTS: Final = sql.page(
     t.events.c.row_id,
 )
 FIRST_EVENTS: Final = sql.page(
-    sa.select(t.events).where(sql.of(t.events, "user"), t.events.c.id >= b("from")), t.events.c.id
+    sql.find(t.events, "user", t.events.c.id >= b("from")), t.events.c.id
 )
-DROP_EVENTS: Final = sa.delete(t.events).where(sql.of(t.events, "user"), t.events.c.id < b("to"))
+DROP_EVENTS: Final = sql.drop(t.events, "user", t.events.c.id < b("to"))
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:

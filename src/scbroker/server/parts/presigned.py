@@ -8,7 +8,6 @@ name as pending deletion, due one hour after the URL expires. Reporting the chun
 from collections.abc import Sequence
 from typing import Final, Literal
 
-import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker import errors
@@ -17,7 +16,7 @@ from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
 from scbroker.server.broker import SECOND, Broker, Call, now
 from scbroker.server.events import log
 from scbroker.server.parts import chunks
-from scbroker.server.parts.chunks import Chunk, Upload
+from scbroker.server.parts.chunks import Chunk
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import good_until, is_name_of, new_blob_name
@@ -25,30 +24,27 @@ from scbroker.server.storage.driver import Connection
 from scbroker.wire import parts as wire
 
 CHUNK_BLOBS: Final = sql.chunks_between(t.chunks.c.blob)
-FIND_PENDING_BLOB: Final = sa.select(t.pending_blobs.c.since).where(
-    t.pending_blobs.c.name == b("blob")
-)
+FIND_PENDING_BLOB: Final = sql.find(t.pending_blobs, t.pending_blobs.c.name == b("blob"))
 
 
 async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) -> wire.Transfers:
     """Return URLs to put these chunks to; none if uploads go through the broker."""
-    upload = Upload.of(call)
     _check_distinct(message.chunks)
     for number in message.chunks:
         chunks.check_number(broker, number)
     seconds = broker.settings.transfer_seconds
     until = now() + seconds * SECOND
-    names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
+    names = [new_blob_name(call.part_id, until) for _ in message.chunks]
 
     def reserve(connection: Connection) -> None:
         """Charge a full chunk for each URL: the broker does not see the upload.
 
         The charge of an unused URL ends when its object can no longer be put, and is deleted.
         """
-        part = chunks.find_upload(connection, upload)
-        chunks.check_quota(connection, broker, upload, part, len(names) * wire.MAX_CHUNK)
-        chunks.touch(connection, upload, 0)
-        chunks.reserve_objects(connection, upload, names, since=until, size=wire.MAX_CHUNK)
+        part = chunks.find_upload(connection, call)
+        chunks.check_quota(connection, broker, call, part, len(names) * wire.MAX_CHUNK)
+        chunks.touch(connection, call, 0)
+        chunks.reserve_objects(connection, call, names, since=until, size=wire.MAX_CHUNK)
 
     found = await _presigned(broker, "PUT", message.chunks, names, seconds)
     if found.transfers:
@@ -58,23 +54,22 @@ async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) ->
 
 async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
     """Write the rows of chunks that were put to the object store; known chunks change nothing."""
-    upload = Upload.of(call)
     _check_distinct([chunk.index for chunk in message.chunks])
     _check_distinct([chunk.name for chunk in message.chunks])
     for chunk in message.chunks:
         chunks.check_number(broker, chunk.index)
-        if not is_name_of(chunk.name, upload.part_id) or len(chunk.hashes) % HASH_SIZE:
+        if not is_name_of(chunk.name, call.part_id) or len(chunk.hashes) % HASH_SIZE:
             raise errors.InvalidArgumentError(
                 f"Chunk {chunk.index} must have the name that came with its presigned URL, and whole hashes."
             )
 
     def find_missing(connection: Connection) -> list[wire.SentChunk]:
         """Return the chunks without a row; refuse names that we did not hand out before we ask the store."""
-        part = chunks.find_upload(connection, upload)
+        part = chunks.find_upload(connection, call)
         missing = [
             chunk
             for chunk in message.chunks
-            if not chunks.is_stored(connection, upload, part, chunk.index, chunk.hashes)
+            if not chunks.is_stored(connection, call, part, chunk.index, chunk.hashes)
         ]
         if missing and part is not None and part.committed:
             raise errors.AlreadyExistsError(chunks.COMMITTED)
@@ -87,7 +82,7 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
 
     def keep(connection: Connection) -> None:
         for chunk in arrived:
-            if not chunks.keep(connection, upload, chunk):
+            if not chunks.keep(connection, call, chunk):
                 raise _used(chunk.number)
 
     missing = await broker.database.write(find_missing)

@@ -9,7 +9,7 @@ the next one continues with the claimed names.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam as b
@@ -30,30 +30,32 @@ DUE_AFTER: Final = 3_600 * SECOND
 # The longest time for which a request sweeps.
 _REQUEST_SECONDS: Final = 10.0
 
-DROP_CHUNKS: Final = sa.delete(t.chunks).where(sql.among(t.chunks.c.part_id, "gone"))
-DROP_CHUNKS_TO: Final = sa.delete(t.chunks).where(
-    sql.of(t.chunks, "part"), t.chunks.c.chunk <= b("number")
+
+def _due(
+    name: sa.Column[Any], since: sa.Column[Any], *conditions: sa.ColumnElement[bool]
+) -> sa.Select[Any]:
+    """Select and lock a page of rows that were due `before` a time; skip rows locked by another sweeper."""
+    found = sa.select(name).where(since <= b("before"), *conditions)
+    return sql.page(found, since).with_for_update(skip_locked=True)
+
+
+_NAMES: Final = sql.among(t.pending_blobs.c.name, "names")
+DROP_CHUNKS: Final = sql.drop(t.chunks, sql.among(t.chunks.c.part_id, "gone"))
+DROP_CHUNKS_TO: Final = sql.drop(t.chunks, "part", t.chunks.c.chunk <= b("number"))
+DROP_PARTS: Final = sql.drop(t.parts, sql.among(t.parts.c.part_id, "gone")).returning(
+    t.parts.c.user_id, t.parts.c.received
 )
-DROP_PARTS: Final = (
-    sa.delete(t.parts)
-    .where(sql.among(t.parts.c.part_id, "gone"))
-    .returning(t.parts.c.user_id, t.parts.c.received)
-)
-REPLACED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.replaced_at)
-ABANDONED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.touched_at, ~t.parts.c.committed)
-PENDING_BLOBS: Final = sql.due(t.pending_blobs.c.name, t.pending_blobs.c.since)
+REPLACED_PARTS: Final = _due(t.parts.c.part_id, t.parts.c.replaced_at)
+ABANDONED_PARTS: Final = _due(t.parts.c.part_id, t.parts.c.touched_at, ~t.parts.c.committed)
+PENDING_BLOBS: Final = _due(t.pending_blobs.c.name, t.pending_blobs.c.since)
 # -1 marks a claimed name: from then on no row may reference it. If the sweeper dies, the next one continues
 # with these names, because -1 is the earliest time.
-CLAIM_BLOBS: Final = sql.change(
-    t.pending_blobs, sql.among(t.pending_blobs.c.name, "names"), since=-1
-)
+CLAIM_BLOBS: Final = sql.change(t.pending_blobs, _NAMES, since=-1)
 POSTPONE_BLOB: Final = sql.change(
     t.pending_blobs, t.pending_blobs.c.name == b("blob"), since=b("later")
 )
-FORGET_BLOBS: Final = (
-    sa.delete(t.pending_blobs)
-    .where(sql.among(t.pending_blobs.c.name, "names"))
-    .returning(t.pending_blobs.c.user_id, t.pending_blobs.c.size)
+FORGET_BLOBS: Final = sql.drop(t.pending_blobs, _NAMES).returning(
+    t.pending_blobs.c.user_id, t.pending_blobs.c.size
 )
 
 
@@ -130,9 +132,8 @@ def _remove_parts(connection: Connection, broker: Broker, charges: Charges) -> t
     due = sorted({part_id for some in found for part_id in some})
     if not due:
         return 0, False
-    rows = connection.execute(sql.BLOBS_IN, {"gone": due, "count": _CHUNKS}).all()
-    if rows:
-        connection.execute(sql.ADD_PENDING_BLOBS, [{"name": row.blob, "since": 0} for row in rows])
+    rows = connection.execute(sql.BLOBS_IN, {"gone": due, "count": _CHUNKS})
+    connection.add(t.pending_blobs, [{"name": row.blob, "since": 0} for row in rows])
     full = len(rows) >= _CHUNKS
     # The last part may have more chunks than `_CHUNKS` allows: remove those that were read.
     if full:
@@ -162,8 +163,7 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
             again.append({"blob": name, "later": good_until(name) + 1})
         else:
             done.append(name)
-    if again:
-        connection.execute(POSTPONE_BLOB, again)
+    connection.execute(POSTPONE_BLOB, again)
     if done:
         charges = Charges()
         for row in connection.execute(FORGET_BLOBS, {"names": done}):

@@ -28,7 +28,6 @@ BEFORE_ALL: Final = bytes(HASH_SIZE)
 """Used as the mac before the first row."""
 _NOBODY: Final = b""
 """The user id in the seal of the chain's key, which belongs to the broker."""
-ADD_AUDIT: Final = sa.insert(t.audit)
 LAST_AUDIT: Final = sa.select(t.audit).order_by(t.audit.c.id.desc()).limit(1)
 LAST_AUDIT_OF: Final = LAST_AUDIT.where(sql.among(t.audit.c.action, "actions"))
 AUDIT_AFTER: Final = sql.page(
@@ -71,7 +70,7 @@ def record(
         "details": msgspec.json.encode(dict(details)).decode(),
     }
     before = BEFORE_ALL if last is None else bytes(last.mac)
-    connection.execute(ADD_AUDIT, {**row, "mac": _mac(chain_key, before, list(row.values()))})
+    connection.add(t.audit, {**row, "mac": _mac(chain_key, before, list(row.values()))})
 
 
 def mac_of(chain_key: bytes, before: bytes, row: Row) -> bytes:
@@ -103,7 +102,7 @@ def _lock_key(connection: Connection, key: bytes) -> bytes:
     new = os.urandom(HASH_SIZE)
     sealed = seal_stored(key, KEY_CHECK, _NOBODY, new)
     # If another transaction creates it at the same time, this one fails and is repeated.
-    connection.execute(sql.ADD_CHECK, {"name": KEY_CHECK, "value": sealed})
+    connection.add(t.checks, {"name": KEY_CHECK, "value": sealed})
     return new
 
 

@@ -15,12 +15,13 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import sqlalchemy
@@ -70,15 +71,18 @@ _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 _REFUSED_STATES: Final = ("22", "23")
 
 
-class Database(Protocol):
+class Database(ABC):
     """The broker's database."""
 
+    @abstractmethod
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
 
+    @abstractmethod
     async def query(self, work: Work[T]) -> T:
         """Run reads outside a transaction: each statement sees its own snapshot. Cheaper than `read`."""
 
+    @abstractmethod
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         """Run `work` in a transaction, which is durable when this returns.
 
@@ -86,50 +90,46 @@ class Database(Protocol):
         IntegrityError, or may succeed when repeated, `otherwise` runs instead (by default `work` again).
         """
 
+    @abstractmethod
     async def migrate(self, work: Migration[T]) -> T:
         """Run a migration on a connection of SQLAlchemy, of its own and without time limits.
 
         `work` starts and commits its transactions itself.
         """
 
+    @abstractmethod
     def count_load(self) -> None:
         """Set the metrics of what this process does in the database now."""
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
+        return None
 
     async def scrub(self) -> bool:
         """Remove replaced and deleted rows from SQLite's write-ahead log; return whether that was possible.
 
         It is not possible while another process reads for long. PostgreSQL vacuums at times of its own.
         """
+        return True
 
     async def clock_difference(self) -> float:
         """Return by how many seconds this machine's clock is ahead of the database's."""
+        return 0.0  # a file is on this machine
 
+    @abstractmethod
     def listening(self, wake: Wake) -> contextlib.AbstractAsyncContextManager[None]:
-        """Call `wake` in a block with the users that committed transactions named by `wake_after_commit`.
+        """Call `wake` in a block with the users that committed transactions named in `Connection.woken`.
 
         On PostgreSQL this includes transactions of other processes. `wake(None)` stands for all users, after
         a time in which notices may have been missed.
         """
 
+    @abstractmethod
     async def close(self) -> None: ...
 
 
-def wake_after_commit(connection: Connection, users: Iterable[bytes]) -> None:
-    """Wake the waiting requests of these users once this transaction has committed."""
-    connection.woken.update(users)
-
-
-def _woken(connection: Connection) -> set[bytes]:
-    """Return and forget the users to wake."""
-    found, connection.woken = connection.woken, set()
-    return found
-
-
 class NewRows(dict[Any, list[dict[str, Any]]]):
-    """Rows by the statement that adds or deletes them, so that each statement runs once for all of its rows.
+    """Rows by their table, or by another statement, so that each statement runs once for all of its rows.
 
     `woken` are the users to wake after the transaction.
     """
@@ -156,7 +156,7 @@ class NewRows(dict[Any, list[dict[str, Any]]]):
         while self:
             statement = next(iter(self))
             connection.execute(statement, self.pop(statement))
-        wake_after_commit(connection, self.woken)
+        connection.woken.update(self.woken)
 
 
 def one(connection: Connection, statement: Executable, **values: object) -> Row | None:
@@ -234,11 +234,6 @@ def _migrated(engine: sqlalchemy.Engine, work: Migration[T]) -> T:
         return work(connection)
 
 
-def _read(connection: Connection, work: Work[T], begin: str = "BEGIN") -> T:
-    with connection.transaction(begin):
-        return work(connection)
-
-
 # SQLite
 
 _BATCH: Final = 256
@@ -262,6 +257,7 @@ class _Job:
 
     def run(self, connection: Connection) -> None:
         self.result, self.error, self.woken = None, None, ()
+        connection.woken = set()
         started = time.monotonic()
         self.waited = started - self.queued
         if started > self.deadline:
@@ -271,10 +267,9 @@ class _Job:
             connection.run("SAVEPOINT job")
             try:
                 self.result = self.work(connection)
-                self.woken = _woken(connection)
+                self.woken = connection.woken
             except Exception as error:
                 self.error = error
-                _woken(connection)
                 connection.run("ROLLBACK TO job")
             connection.run("RELEASE job")
         except Exception as error:
@@ -283,7 +278,7 @@ class _Job:
             self.error = self.error or error
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """SQLite in WAL mode with synchronous=FULL: an acknowledged write survives a power cut.
 
     One writer thread commits all queued jobs as one transaction, each under a savepoint (group commit). Short
@@ -320,7 +315,8 @@ class SqliteDatabase:
         with _working("read"):
             if large:
                 return await self._read_in_thread(work)
-            return _read(self._reader, work)
+            with self._reader.transaction():
+                return work(self._reader)
 
     async def _read_in_thread(self, work: Work[T]) -> T:
         started = time.monotonic()
@@ -346,7 +342,8 @@ class SqliteDatabase:
     def _read_alone(self, work: Work[T]) -> T:
         connection = self._unused.pop() if self._unused else self._connect()
         try:
-            return _read(connection, work)
+            with connection.transaction():
+                return work(connection)
         finally:
             self._unused.append(connection)
 
@@ -399,9 +396,6 @@ class SqliteDatabase:
 
         with _working("scrub"):
             return await asyncio.to_thread(truncate)
-
-    async def clock_difference(self) -> float:
-        return 0.0  # the file is on this machine
 
     @contextlib.asynccontextmanager
     async def listening(self, wake: Wake) -> AsyncIterator[None]:
@@ -492,7 +486,7 @@ _RETRIED_STATES: Final = {"40001", "40P01"}
 _SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """PostgreSQL through asyncpg; several broker processes may share one database.
 
     A request waits for one of the pool's connections. Serialization failures and deadlocks are retried.
@@ -515,8 +509,8 @@ class PostgresDatabase:
         del large  # asyncpg does not block the event loop
 
         def read() -> T:
-            with self._connected() as connection:
-                return _read(connection, work, _SNAPSHOT)
+            with self._connected() as connection, connection.transaction(_SNAPSHOT):
+                return work(connection)
 
         with _working("read"):
             return await greenlet_spawn(read)
@@ -583,12 +577,6 @@ class PostgresDatabase:
         metrics.DATABASE_IN_USE.set(self._in_use)
         metrics.DATABASE_LIMIT.set(self._pool_size)
         metrics.DATABASE_WAITING.set(self._waiting)
-
-    def version(self) -> int | None:
-        return None
-
-    async def scrub(self) -> bool:
-        return True
 
     async def clock_difference(self) -> float:
         def ask(connection: Connection) -> float:

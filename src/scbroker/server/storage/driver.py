@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import asyncpg
-from sqlalchemy import Dialect, Executable, Insert, LargeBinary, exc
+from sqlalchemy import Dialect, Executable, Insert, LargeBinary, Table, exc, insert
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.util import await_
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
+Statement = Executable | Table
+"""A table stands for an INSERT into it."""
 _NO_VALUES: Final[Values] = {}
 _PLANS: Final = 2048
 _PADDED: Final = 1024
@@ -84,10 +86,12 @@ class Plan:
     def __init__(
         self,
         dialect: Dialect,
-        statement: Executable,
+        statement: Statement,
         names: tuple[str, ...],
         lengths: tuple[int, ...],
     ) -> None:
+        if isinstance(statement, Table):
+            statement = insert(statement)
         compiled: Any = statement.compile(  # type: ignore[attr-defined]  # every Executable is compiled
             dialect=dialect,
             column_keys=list(names),
@@ -176,7 +180,7 @@ class Connection(ABC):
         self.woken: set[bytes] = set()
         """Users whose waiting requests are woken once the transaction has committed."""
 
-    def plan(self, statement: Executable, values: Values) -> Plan:
+    def plan(self, statement: Statement, values: Values) -> Plan:
         """Return the statement compiled for these names of values, and for the lengths of its lists."""
         names = tuple(values)
         plan = _plan(self.dialect, statement, names, ())
@@ -185,26 +189,25 @@ class Connection(ABC):
             plan = _plan(self.dialect, statement, names, lengths)
         return plan
 
+    def add(self, table: Table, rows: Values | Sequence[Values]) -> None:
+        """Insert a row, or several with the same columns."""
+        self.execute(table, rows)
+
     def execute(
-        self, statement: Executable, values: Values | Sequence[Values] = _NO_VALUES
+        self, statement: Statement, values: Values | Sequence[Values] = _NO_VALUES
     ) -> Rows[Row]:
         """Execute a statement and return its rows; with a list of values, once for each and without rows.
 
         Raises the exceptions of SQLAlchemy: `IntegrityError`, or another `DBAPIError`. They do not contain
         the values, because errors are logged.
         """
-        if isinstance(values, Mapping):
-            plan = self.plan(statement, values)
-            several, arguments = False, plan.arguments(values)
-        elif values:
-            plan = self.plan(statement, values[0])
-            several, arguments = True, [plan.arguments(each) for each in values]
-        else:
+        if not (values or isinstance(values, Mapping)):
             return Rows()
+        plan = self.plan(statement, values if isinstance(values, Mapping) else values[0])
         try:
-            if not several:
-                return plan.rows(*self.fetch(plan.sql, arguments))
-            self._run_each(plan.sql, arguments)
+            if isinstance(values, Mapping):
+                return plan.rows(*self.fetch(plan.sql, plan.arguments(values)))
+            self._run_each(plan.sql, [plan.arguments(each) for each in values])
         except self._failures as error:
             raise self._translated(plan.sql, error) from None
         return Rows()

@@ -4,7 +4,7 @@ Statements are built once, with bound parameters: building them for each call ha
 A test asks both engines which index serves each statement.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,24 +20,61 @@ from scbroker.server.storage.driver import Connection
 b: Final = sa.bindparam
 LATEST: Final = 2**53
 _GOVERNING_AT_ONCE: Final = 500
+Condition = sa.ColumnElement[bool] | str
+"""A condition, or the name of a parameter as `of` takes it."""
+
+# The column that a parameter is compared with: the first that the table has.
+_COLUMNS: Final = {
+    "container": ("container_id", "id"),
+    "user": ("user_id", "id"),
+    "group": ("group_id",),
+    "part": ("part_id",),
+    "number": ("version", "access_version", "chunk"),
+    "leaf": ("place",),
+    "row": ("row_id",),
+}
 
 
 def among(column: sa.Column[Any], name: str = "some") -> sa.ColumnElement[bool]:
     return column.in_(b(name, expanding=True))
 
 
-_COLUMNS: Final = {
-    "container": "container_id",
-    "user": "user_id",
-    "group": "group_id",
-    "part": "part_id",
-    "number": "version",
-}
-
-
 def of(table: sa.FromClause, *names: str) -> sa.ColumnElement[bool]:
     """Return the condition that columns have the values of these parameters."""
-    return sa.and_(*(table.c[_COLUMNS[name]] == b(name) for name in names))
+    return sa.and_(
+        *(
+            next(table.c[each] for each in _COLUMNS[name] if each in table.c) == b(name)
+            for name in names
+        )
+    )
+
+
+def _all(table: sa.FromClause, conditions: Iterable[Condition]) -> Iterator[sa.ColumnElement[bool]]:
+    return (of(table, each) if isinstance(each, str) else each for each in conditions)
+
+
+def find(table: sa.Table, *conditions: Condition) -> sa.Select[Any]:
+    return sa.select(table).where(*_all(table, conditions))
+
+
+def drop(table: sa.Table, *conditions: Condition) -> sa.Delete:
+    return sa.delete(table).where(*_all(table, conditions))
+
+
+def change(table: sa.Table, *conditions: Condition, **values: Any) -> sa.Update:
+    """Return an UPDATE; without `values`, those that it is executed with are set."""
+    found = sa.update(table).where(*_all(table, conditions))
+    return found.values(**values) if values else found
+
+
+def some(column: sa.Column[Any], *conditions: Condition, most: Any = None) -> sa.Select[Any]:
+    """Select up to `most` values of a column, by default the parameter `count`."""
+    found = sa.select(column).where(*_all(column.table, conditions))
+    return found.limit(b("count") if most is None else most)
+
+
+def count(table: sa.Table, *conditions: Condition) -> sa.Select[Any]:
+    return sa.select(sa.func.count()).select_from(table).where(*_all(table, conditions))
 
 
 def of_its_container(
@@ -51,31 +88,16 @@ def page(statement: sa.Select[Any], *order: sa.Column[Any]) -> sa.Select[Any]:
     return statement.order_by(*order).limit(b("count"))
 
 
-def after(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def after(column: sa.Column[Any], *conditions: Condition) -> sa.Select[Any]:
     """Select a page of a column's values after `last`."""
-    return page(sa.select(column).where(column > b("last"), *conditions), column)
-
-
-def due(
-    name: sa.Column[Any], since: sa.Column[Any], *conditions: sa.ColumnElement[bool]
-) -> sa.Select[Any]:
-    """Select and lock a page of rows that were due `before` a time; skip rows locked by another sweeper."""
-    found = sa.select(name).where(since <= b("before"), *conditions)
-    return page(found, since).with_for_update(skip_locked=True)
+    return some(column, column > b("last"), *conditions).order_by(column)
 
 
 def chunks_between(column: sa.Column[Any]) -> sa.Select[Any]:
     """Select a column of a part's chunks from number `first` to before `end`."""
-    numbers = (t.chunks.c.chunk >= b("first"), t.chunks.c.chunk < b("end"))
-    return (
-        sa.select(t.chunks.c.chunk, column)
-        .where(of(t.chunks, "part"), *numbers)
-        .order_by(t.chunks.c.chunk)
-    )
-
-
-def change(table: sa.Table, *conditions: sa.ColumnElement[bool], **values: Any) -> sa.Update:
-    return sa.update(table).where(*conditions).values(**values)
+    number = t.chunks.c.chunk
+    found = sa.select(number, column).where(of(t.chunks, "part"))
+    return found.where(number >= b("first"), number < b("end")).order_by(number)
 
 
 def if_new(**keys: sa.Column[Any]) -> sa.Insert:
@@ -97,33 +119,33 @@ LOCK_USER: Final = FIND_USER.with_for_update()
 # A shared lock: until the transaction ends, these users are not deleted and their keys do not change. Several
 # transactions may hold it, and LOCK_LOG is not blocked.
 SHARE_USERS: Final = FIND_USERS.with_for_update(read=True, key_share=True)
-SET_USER: Final = sa.update(t.users).where(t.users.c.id == b("user"))
-ADD_USER: Final = sa.insert(t.users)
+SET_USER: Final = change(t.users, "user")
+# The columns of a new user or group; who adds one sets some of them.
+NEW_USER: Final[dict[str, object]] = {
+    **dict.fromkeys(("chain_length", "signing_sequence", "signed_until", "registered_at"), 0),
+    "deleted": False,
+    "last_event": 0,
+    "first_event": 1,
+    "key_file_generation": 0,
+}
 KEY_CHAIN: Final = page(
     sa.select(t.key_records.c.body, t.key_records.c.signature).where(
         t.key_records.c.user_id == b("user_id"), t.key_records.c.sequence >= b("from")
     ),
     t.key_records.c.sequence,
 )
-ADD_KEY_FILE: Final = sa.insert(t.key_files)
 FIND_KEY_FILE: Final = sa.select(t.key_files).where(t.key_files.c.user_id == b("user_id"))
-END_SESSIONS: Final = sa.delete(t.sessions).where(of(t.sessions, "user"))
-
-DROP_BLOCK: Final = sa.delete(t.blocks).where(
-    of(t.blocks, "user"), t.blocks.c.blocked_id == b("blocked")
-)
+END_SESSIONS: Final = drop(t.sessions, "user")
+DROP_BLOCK: Final = drop(t.blocks, "user", t.blocks.c.blocked_id == b("blocked"))
 
 # Containers
 FIND_CONTAINER: Final = sa.select(t.containers).where(t.containers.c.id == b("id"))
 LOCK_CONTAINER: Final = FIND_CONTAINER.with_for_update(key_share=True)
-_CONTAINERS: Final = (
-    sa.select(t.containers).where(among(t.containers.c.id)).order_by(t.containers.c.id)
-)
+_CONTAINERS: Final = find(t.containers, among(t.containers.c.id)).order_by(t.containers.c.id)
 LOCK_CONTAINERS: Final = _CONTAINERS.with_for_update(key_share=True)
-ADD_CONTAINER: Final = sa.insert(t.containers)
-SET_CONTAINER: Final = sa.update(t.containers).where(t.containers.c.id == b("container"))
+SET_CONTAINER: Final = change(t.containers, "container")
 ADD_AUTHOR: Final = if_new(container=t.authors.c.container_id, user=t.authors.c.user_id)
-FIND_RECORD: Final = sa.select(t.records).where(of(t.records, "container", "number"))
+FIND_RECORD: Final = find(t.records, "container", "number")
 GOVERNING: Final = page(
     sa.select(t.records.c.version, t.records.c.body).where(
         of(t.records, "container"),
@@ -144,7 +166,7 @@ BODIES: Final = page(
     t.records.c.version,
 )
 FIND_LIST: Final = sa.select(t.access_lists.c.entries).where(
-    of(t.access_lists, "container"), t.access_lists.c.access_version == b("number")
+    of(t.access_lists, "container", "number")
 )
 LIST_VERSIONS: Final = sa.select(t.access_lists.c.access_version).where(
     of(t.access_lists, "container")
@@ -170,15 +192,12 @@ RECORD_SIZES: Final = (
     .order_by(t.records.c.container_id, t.records.c.version)
     .limit(b("count"))
 )
-OF_LIST: Final = of(t.departures, "container") & (t.departures.c.access_version == b("number"))
-DEPARTURES: Final = sa.select(
-    t.departures.c.user_id, t.departures.c.body, t.departures.c.signature
-).where(OF_LIST)
+DEPARTURES: Final = find(t.departures, "container", "number")
 UNEXPIRED: Final = t.members.c.expires_at.is_(None) | (t.members.c.expires_at > b("now"))
 EXPIRED: Final = (
     t.members.c.expires_at <= b("now")
 ) & ~t.members.c.expiry_recorded  # not in the log yet
-FIND_MEMBER: Final = sa.select(t.members).where(of(t.members, "container", "user"))
+FIND_MEMBER: Final = find(t.members, "container", "user")
 _MEMBERSHIP: Final = t.group_members.alias("membership")
 _THROUGH: Final = t.users.alias("through")
 # The permissions of an entry that the user's role in the group allows; ALL if it is the user's own entry.
@@ -277,7 +296,7 @@ def with_member(container: Any) -> sa.Select[Any]:
 _WITH_MEMBER: Final = with_member(b("container"))
 
 CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(t.containers.c.id == b("container"))
-MEMBERS: Final = sa.select(t.members).where(of(t.members, "container"))
+MEMBERS: Final = find(t.members, "container")
 # Waits for writers of these containers, and does not block readers.
 SHARE_CONTAINERS: Final = _CONTAINERS.with_for_update(read=True)
 
@@ -313,21 +332,16 @@ ACCEPTED_GROUPS: Final = (
         ~GROUP.c.deleted,
     )
 )
-SET_GROUP_MEMBER: Final = sa.update(t.group_members).where(of(t.group_members, "group", "user"))
+SET_GROUP_MEMBER: Final = change(t.group_members, "group", "user")
 # The roster in force at a version of the group's container.
+_VERSION: Final = t.rosters.c.version
 ROSTER_AT: Final = (
-    sa.select(t.rosters)
-    .where(of(t.rosters, "group"), t.rosters.c.version <= b("number"))
-    .order_by(t.rosters.c.version.desc())
-    .limit(1)
+    find(t.rosters, "group", b("number") >= _VERSION).order_by(_VERSION.desc()).limit(1)
 )
-ROSTERS: Final = page(
-    sa.select(t.rosters).where(of(t.rosters, "group"), t.rosters.c.version >= b("from")),
-    t.rosters.c.version,
-)
+ROSTERS: Final = page(find(t.rosters, "group", b("from") <= _VERSION), _VERSION)
 # `+ 0` keeps SQLite from using the index by `until`, which would read all leaves in force to find one.
 END: Final = t.leaves.c.until + 0
-FIND_INFO: Final = sa.select(t.group_infos).where(of(t.group_infos, "group"))
+FIND_INFO: Final = find(t.group_infos, "group")
 # Join a member with the user's row if an epoch is owed for the member: a former member's wrap shows that the
 # user knows the secret, or the user has a newer key.
 OWES: Final = (t.users.c.id == t.group_members.c.user_id) & (
@@ -350,7 +364,6 @@ GROUP_AUTHORS_IN: Final = sa.select(t.group_authors.c.group_id, t.group_authors.
 )
 
 # Parts, without inline bytes and hashes: these may be megabytes.
-ADD_PART: Final = sa.insert(t.parts)
 FIND_PART: Final = sa.select(
     t.parts.c.part_id,
     t.parts.c.container_id,
@@ -365,8 +378,8 @@ FIND_PART: Final = sa.select(
 LOCK_PART: Final = FIND_PART.with_for_update()
 PARTS_INLINE: Final = sa.select(t.parts.c.part_id, t.parts.c.inline).where(among(t.parts.c.part_id))
 
-CHUNKS: Final = sa.select(t.chunks).where(of(t.chunks, "part")).order_by(t.chunks.c.chunk)
-FIND_CHUNK: Final = sa.select(t.chunks).where(of(t.chunks, "part"), t.chunks.c.chunk == b("number"))
+CHUNKS: Final = find(t.chunks, "part").order_by(t.chunks.c.chunk)
+FIND_CHUNK: Final = find(t.chunks, "part", "number")
 BLOBS_IN: Final = page(
     sa.select(t.chunks.c.part_id, t.chunks.c.chunk, t.chunks.c.blob).where(
         among(t.chunks.c.part_id, "gone")
@@ -374,7 +387,6 @@ BLOBS_IN: Final = page(
     t.chunks.c.part_id,
     t.chunks.c.chunk,
 )
-ADD_PENDING_BLOBS: Final = sa.insert(t.pending_blobs)
 
 # Usage and quotas
 
@@ -391,24 +403,21 @@ QUOTAS: Final = (
 )
 CHARGE: Final = change(
     t.usage,
-    of(t.usage, "user"),
+    "user",
     bytes=t.usage.c.bytes + b("more_bytes"),
     containers=t.usage.c.containers + b("more_containers"),
 ).returning(t.usage.c.bytes, t.usage.c.containers, *QUOTAS)
 ADD_USAGE: Final = sa.insert(t.usage)
 
 FIND_CHECK: Final = sa.select(t.checks.c.value).where(t.checks.c.name == b("check"))
-FIND_CHECKS: Final = (
-    sa.select(t.checks).where(among(t.checks.c.name, "names")).order_by(t.checks.c.name)
-)
+FIND_CHECKS: Final = find(t.checks, among(t.checks.c.name, "names")).order_by(t.checks.c.name)
 LOCK_CHECK: Final = FIND_CHECK.with_for_update()
 ADD_CHECK: Final = sa.insert(t.checks)
-DROP_CHECK: Final = sa.delete(t.checks).where(t.checks.c.name == b("check"))
-SET_CHECK: Final = sa.update(t.checks).where(t.checks.c.name == b("check"))
+DROP_CHECK: Final = drop(t.checks, t.checks.c.name == b("check"))
+SET_CHECK: Final = change(t.checks, t.checks.c.name == b("check"))
 
 
 # Events
-ADD_EVENTS: Final = sa.insert(t.events)
 ENDS_OF_LOG: Final = sa.select(
     t.users.c.first_event,
     t.users.c.last_event,
@@ -418,49 +427,38 @@ ENDS_OF_LOG: Final = sa.select(
 ).where(t.users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 
-FIND_PURGE: Final = sa.select(t.containers_to_purge).where(of(t.containers_to_purge, "container"))
-ACCESSES_TO: Final = (
-    sa.select(t.accesses.c.user_id).where(of(t.accesses, "container")).limit(b("count"))
-)
+FIND_PURGE: Final = find(t.containers_to_purge, "container")
+ACCESSES_TO: Final = some(t.accesses.c.user_id, "container")
 
 ADD_PENDING_USER: Final = if_new(user=t.pending_users.c.user_id)
-FIND_PENDING_USER: Final = sa.select(t.pending_users).where(of(t.pending_users, "user"))
-_CONTAINERS_OF_MEMBER: Final = (
-    sa.select(t.members.c.container_id).where(of(t.members, "user")).limit(b("count"))
-)
-CONTAINERS_OF_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(t.LISTED)
+FIND_PENDING_USER: Final = find(t.pending_users, "user")
+CONTAINERS_OF_MEMBER: Final = some(t.members.c.container_id, "user", t.LISTED)
 # A member's rows that remain after the container was deleted, or after the member's access has expired.
-CONTAINERS_LEFT_TO_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(~t.LISTED)
+CONTAINERS_LEFT_TO_MEMBER: Final = some(t.members.c.container_id, "user", ~t.LISTED)
 AUTHORS_IN: Final = sa.select(t.authors.c.user_id).where(among(t.authors.c.container_id)).distinct()
-ANY_CONTAINER_OF_AUTHOR: Final = (
-    sa.select(t.authors.c.container_id).where(of(t.authors, "user")).limit(1)
-)
+ANY_CONTAINER_OF_AUTHOR: Final = some(t.authors.c.container_id, "user", most=1)
 # Executed once for each row: with several rows in a statement, PostgreSQL would read all of the user's.
-DROP_MEMBER: Final = sa.delete(t.members).where(of(t.members, "container", "user"))
-DROP_ACCESS: Final = sa.delete(t.accesses).where(of(t.accesses, "container", "user"))
-EVENTS_OF_USER: Final = sa.select(t.events.c.row_id).where(of(t.events, "user")).limit(b("count"))
-DROP_EVENT: Final = sa.delete(t.events).where(t.events.c.row_id == b("row"), of(t.events, "user"))
+DROP_MEMBER: Final = drop(t.members, "container", "user")
+DROP_ACCESS: Final = drop(t.accesses, "container", "user")
+EVENTS_OF_USER: Final = some(t.events.c.row_id, "user")
+DROP_EVENT: Final = drop(t.events, "row", "user")
 
-ANY_GROUP_DEPARTURE: Final = (
-    sa.select(t.group_members.c.group_id)
-    .where(of(t.group_members, "user"), t.group_members.c.departure.is_not(None))
-    .limit(1)
+ANY_GROUP_DEPARTURE: Final = some(
+    t.group_members.c.group_id, "user", t.group_members.c.departure.is_not(None), most=1
 )
 ADD_PENDING_GROUP: Final = if_new(group=t.pending_groups.c.group_id)
-ANY_ENTRY_OF_GROUP: Final = (
-    sa.select(t.members.c.container_id)
-    .where(t.members.c.user_id == b("group"), ~t.LISTED, t.members.c.permissions > 0)
-    .limit(1)
+ANY_ENTRY_OF_GROUP: Final = some(
+    t.members.c.container_id,
+    t.members.c.user_id == b("group"),
+    ~t.LISTED,
+    t.members.c.permissions > 0,
+    most=1,
 )
-ANY_AUTHOR_OF_GROUP: Final = (
-    sa.select(t.group_authors.c.user_id).where(of(t.group_authors, "group")).limit(1)
-)
+ANY_AUTHOR_OF_GROUP: Final = some(t.group_authors.c.user_id, "group", most=1)
 AUTHORS_OF_GROUP: Final = (
     sa.select(t.group_authors.c.user_id).where(of(t.group_authors, "group")).distinct()
 )
-KEPT_LEAVES: Final = sa.select(t.leaves).where(
-    of(t.leaves, "group"), t.leaves.c.member.is_not(None)
-)
+KEPT_LEAVES: Final = find(t.leaves, "group", t.leaves.c.member.is_not(None))
 
 
 def governing(connection: Connection, container: bytes, first: int, last: int) -> Iterator[Any]:

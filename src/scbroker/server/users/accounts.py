@@ -23,19 +23,12 @@ from scbroker.server.storage.driver import Connection
 from scbroker.server.users import key_files, sessions, throttle
 from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
-from scbroker.wire.codec import NoQuery, SignedObject
+from scbroker.wire.codec import SignedObject
 
-COUNT_USERS: Final = (
-    sa.select(sa.func.count()).select_from(t.users).where(~t.users.c.deleted, sql.IS_USER)
-)
-FIND_REMINDER: Final = sa.select(t.key_files.c.reminder).where(
-    t.key_files.c.user_id == b("user_id")
-)
+COUNT_USERS: Final = sql.count(t.users, ~t.users.c.deleted, sql.IS_USER)
 # Blocked users: `blocked` cannot give `user` access.
 ADD_BLOCK: Final = sql.if_new(user=t.blocks.c.user_id, blocked=t.blocks.c.blocked_id)
-COUNT_BLOCKS: Final = (
-    sa.select(sa.func.count()).select_from(t.blocks).where(sql.of(t.blocks, "user"))
-)
+COUNT_BLOCKS: Final = sql.count(t.blocks, "user")
 BLOCKED_BY: Final = (
     sa.select(t.blocks.c.blocked_id).where(sql.of(t.blocks, "user")).order_by(t.blocks.c.blocked_id)
 )
@@ -77,20 +70,11 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
             if not is_same or sql.key_chain(connection, user_id) != records:
                 raise errors.AlreadyExistsError("This user is registered already: log in.")
             return
-        user = {
-            "id": user_id,
-            "fingerprint": chain.fingerprint,
-            **key_files.key_columns(chain),
-            "signed_until": 0,
-            "registered_at": call.now,
-            "deleted": False,
-            "last_event": 0,
-            "first_event": 1,
-            "key_file_generation": 1,
-        }
-        connection.execute(sql.ADD_USER, user)
+        names = {"id": user_id, "fingerprint": chain.fingerprint, "registered_at": call.now}
+        columns = {**key_files.key_columns(chain), "key_file_generation": 1}
+        connection.add(t.users, {**sql.NEW_USER, **names, **columns})
         key_files.add_key_records(connection, user_id, records, 0)
-        connection.execute(sql.ADD_KEY_FILE, key_file.row(keys, user_id))
+        connection.add(t.key_files, key_file.row(keys, user_id))
         user_name = str(chain.userId)
         broker.record(connection, "user-registered", user_name, actor=user_name)
 
@@ -98,22 +82,20 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
     return wire.Registered(userId=str(chain.userId))
 
 
-async def reminder(broker: Broker, call: Call, query: NoQuery) -> wire.ReminderAnswer:
+async def reminder(broker: Broker, call: Call) -> wire.ReminderAnswer:
     """Return a user's reminder; empty for an unknown user, as for one without a reminder."""
-    del query
     limit = broker.settings.reminders_address
     await throttle.count_address(broker, call, "reminder-address", limit)
     return await _reminder_of(broker, call.user_id)
 
 
-async def own_reminder(broker: Broker, call: Call, query: NoQuery) -> wire.ReminderAnswer:
+async def own_reminder(broker: Broker, call: Call) -> wire.ReminderAnswer:
     """Return the reminder of the session's user; the request is not counted against the address."""
-    del query
     return await _reminder_of(broker, call.session.id)
 
 
 async def _reminder_of(broker: Broker, user_id: UserId) -> wire.ReminderAnswer:
-    row = await broker.database.read(lambda c: sql.one(c, FIND_REMINDER, user_id=user_id))
+    row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
     return wire.ReminderAnswer(reminder="" if row is None else row.reminder)
 
 
@@ -152,13 +134,12 @@ async def read_key_records(
     return wire.KeyRecords(users=users)
 
 
-async def block(broker: Broker, call: Call, query: NoQuery) -> None:
+async def block(broker: Broker, call: Call) -> None:
     """Block a user; blocking the same user again changes nothing.
 
     Both users are locked in the order of their ids, so neither is deleted meanwhile. A record that gives the
     session's user access takes a shared lock on that user: so it is stored before the block, or refused.
     """
-    del query
     user_id, blocked = call.session.id, call.user_id
     if user_id == blocked:
         raise errors.InvalidArgumentError("userId is your own: a user cannot block themselves.")
@@ -180,24 +161,21 @@ async def block(broker: Broker, call: Call, query: NoQuery) -> None:
     await broker.database.write(write)
 
 
-async def unblock(broker: Broker, call: Call, query: NoQuery) -> None:
+async def unblock(broker: Broker, call: Call) -> None:
     """Remove a block; without one this changes nothing."""
-    del query
     names = {"user": call.session.id, "blocked": call.user_id}
     await broker.database.write(lambda c: c.execute(sql.DROP_BLOCK, names))
 
 
-async def list_blocked(broker: Broker, call: Call, query: NoQuery) -> wire.BlockedUsers:
+async def list_blocked(broker: Broker, call: Call) -> wire.BlockedUsers:
     """Return the users whom the session's user has blocked."""
-    del query
     asked = {"user": call.session.id}
     found = await broker.database.read(lambda c: c.execute(BLOCKED_BY, asked).scalars().all())
     return wire.BlockedUsers(users=[str(UUID(bytes=each)) for each in found])
 
 
-async def own_usage(broker: Broker, call: Call, query: NoQuery) -> wire.Usage:
+async def own_usage(broker: Broker, call: Call) -> wire.Usage:
     """Return the usage and the quotas of the session's user."""
-    del query
 
     def read(connection: Connection) -> wire.Usage:
         row = sql.the(connection, FIND_USAGE, user=call.session.id)

@@ -28,11 +28,10 @@ from scbroker.records.key_record import (
     parse_key_record,
 )
 from scbroker.server.broker import Broker, Call, check_active, refusing
-from scbroker.server.containers import ended_groups, removing, tombstones
+from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
-from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import sessions, throttle
@@ -48,48 +47,36 @@ from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 _ROWS: Final = 2_000
 """The most rows that one transaction deletes of a table."""
 _SECONDS: Final = 10.0
-DROP_UNUSED_USAGE: Final = sa.delete(t.usage).where(
-    sql.of(t.usage, "user"), t.usage.c.bytes == 0, t.usage.c.containers == 0
+DROP_UNUSED_USAGE: Final = sql.drop(
+    t.usage, "user", t.usage.c.bytes == 0, t.usage.c.containers == 0
 )
 # Rows that are deleted at once with the user. The others follow in short transactions (`purge_some`).
 END_USER: Final = (
-    sa.delete(t.key_files).where(sql.of(t.key_files, "user")),
+    sql.drop(t.key_files, "user"),
     sql.END_SESSIONS,
-    sql.change(t.parts, sql.of(t.parts, "user"), ~t.parts.c.committed, touched_at=0),
+    sql.change(t.parts, "user", ~t.parts.c.committed, touched_at=0),
 )
-DROP_GUESSES: Final = sa.delete(t.guesses).where(sql.among(t.guesses.c.bucket, "buckets"))
+DROP_GUESSES: Final = sql.drop(t.guesses, sql.among(t.guesses.c.bucket, "buckets"))
 LOCK_PENDING_USER: Final = sql.FIND_PENDING_USER.with_for_update()
 PENDING_USERS: Final = sql.after(t.pending_users.c.user_id)
-FORGET_USER: Final = sa.delete(t.pending_users).where(sql.of(t.pending_users, "user"))
-CONTAINERS_OF_CREATOR: Final = (
-    sa.select(t.containers.c.id).where(t.containers.c.creator_id == b("user")).limit(b("count"))
-)
+FORGET_USER: Final = sql.drop(t.pending_users, "user")
+CONTAINERS_OF_CREATOR: Final = sql.some(t.containers.c.id, t.containers.c.creator_id == b("user"))
 # Containers with a record that the user signed and without unexpired members.
-CONTAINERS_OF_AUTHOR: Final = (
-    sa.select(t.authors.c.container_id)
-    .where(
-        sql.of(t.authors, "user"),
-        ~sa.exists()
-        .where(t.members.c.container_id == t.authors.c.container_id, sql.UNEXPIRED)
-        .where(t.users.c.id == t.members.c.user_id, ~t.users.c.deleted),
-        # The container of a group has no rows of `members`: it is deleted with the group.
-        ~sa.exists().where(t.containers.c.id == t.authors.c.container_id, t.containers.c.is_group),
-    )
-    .limit(b("count"))
+CONTAINERS_OF_AUTHOR: Final = sql.some(
+    t.authors.c.container_id,
+    "user",
+    ~sa.exists()
+    .where(t.members.c.container_id == t.authors.c.container_id, sql.UNEXPIRED)
+    .where(t.users.c.id == t.members.c.user_id, ~t.users.c.deleted),
+    # The container of a group has no rows of `members`: it is deleted with the group.
+    ~sa.exists().where(t.containers.c.id == t.authors.c.container_id, t.containers.c.is_group),
 )
-DROP_KEY_RECORDS: Final = sa.delete(t.key_records).where(sql.of(t.key_records, "user"))
-ACCESSES_OF_USER: Final = (
-    sa.select(t.accesses.c.container_id).where(sql.of(t.accesses, "user")).limit(b("count"))
-)
-BLOCKED_BY_USER: Final = (
-    sa.select(t.blocks.c.blocked_id).where(sql.of(t.blocks, "user")).limit(b("count"))
-)
-BLOCKING_USER: Final = (
-    sa.select(t.blocks.c.user_id).where(t.blocks.c.blocked_id == b("user")).limit(b("count"))
-)
-DROP_BLOCK_OF: Final = sa.delete(t.blocks).where(
-    t.blocks.c.user_id == b("blocking"), t.blocks.c.blocked_id == b("user")
-)
+DROP_KEY_RECORDS: Final = sql.drop(t.key_records, "user")
+ACCESSES_OF_USER: Final = sql.some(t.accesses.c.container_id, "user")
+BLOCKED_BY_USER: Final = sql.some(t.blocks.c.blocked_id, "user")
+_IS_BLOCKED: Final = t.blocks.c.blocked_id == b("user")
+BLOCKING_USER: Final = sql.some(t.blocks.c.user_id, _IS_BLOCKED)
+DROP_BLOCK_OF: Final = sql.drop(t.blocks, t.blocks.c.user_id == b("blocking"), _IS_BLOCKED)
 _OWN_ROWS: Final = (
     (ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
     (BLOCKED_BY_USER, sql.DROP_BLOCK, "blocked"),
@@ -246,7 +233,7 @@ def _end(connection: Connection, broker: Broker, user_id: UserId, chain_length: 
     state = {"deleted": True, "chain_length": chain_length}
     connection.execute(sql.SET_USER, {"user": user_id, **state})
     connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
-    wake_after_commit(connection, [user_id])
+    connection.woken.add(user_id)
 
 
 def purge_some(connection: Connection, user_id: UserId) -> bool:
@@ -264,7 +251,7 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         CONTAINERS_OF_CREATOR,
         CONTAINERS_OF_AUTHOR,
     ):
-        if removing.leave_some(connection, user_id, statement):
+        if tombstones.leave_some(connection, user_id, statement):
             return True
     sql.the(connection, sql.LOCK_USER, id=user_id)
     owner = {"user": user_id}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker import errors
@@ -24,12 +23,10 @@ from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_a
 from scbroker.server.keys import KEY_FILE, Keys
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
-from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.users import sessions, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
-from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
 _SEALED_VERIFIER: Final = 60  # with a nonce of 12 bytes and a tag of 16
@@ -39,22 +36,20 @@ _MOST_CHANGES: Final = 1_000
 """Changes and deletions of their KeyFile that one user may make in a day."""
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
-ADD_KEY_RECORDS: Final = sa.insert(t.key_records)
-COUNT_KEY_FILES: Final = sa.select(sa.func.count()).select_from(t.key_files)
+COUNT_KEY_FILES: Final = sql.count(t.key_files)
 KEY_FILES_AFTER: Final = sql.page(
-    sa.select(t.key_files).where(t.key_files.c.user_id > b("last")), t.key_files.c.user_id
+    sql.find(t.key_files, t.key_files.c.user_id > b("last")), t.key_files.c.user_id
 )
 # Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
 RESEAL_KEY_FILE: Final = sql.change(
     t.key_files,
-    (t.key_files.c.user_id == b("user")) & (t.key_files.c.key_file == b("old")),
+    "user",
+    t.key_files.c.key_file == b("old"),
     key_file=b("new_key_file"),
     verifier=b("new_verifier"),
 )
-DROP_KEY_FILE: Final = sa.delete(t.key_files).where(sql.of(t.key_files, "user"))
-END_OTHER_SESSIONS: Final = sa.delete(t.sessions).where(
-    sql.of(t.sessions, "user"), t.sessions.c.token_hash != b("kept")
-)
+DROP_KEY_FILE: Final = sql.drop(t.key_files, "user")
+END_OTHER_SESSIONS: Final = sql.drop(t.sessions, "user", t.sessions.c.token_hash != b("kept"))
 
 
 async def open_key_file(
@@ -84,9 +79,8 @@ async def open_key_file(
     return wire.KeyFileAnswer(keyFile=_opened(keys, user_id, row.key_file))
 
 
-async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState:
+async def state(broker: Broker, call: Call) -> wire.KeyFileState:
     """Return the hash of the stored KeyFile, and the generation of the last one."""
-    del query
     user_id = call.session.id
 
     def read(connection: Connection) -> wire.KeyFileState:
@@ -137,15 +131,21 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
             raise errors.RejectedError(
                 "Only the user's deletion closes a chain: this key record would (K8)."
             )
-        _add_counted(connection, broker, call, records, len(chain.records))
+        if records:
+            # Counted: a reader of a container verifies the chains of all its authors, however long these are.
+            what = "You changed your keys too often in a month"
+            bucket, limit = broker.keyed("key-records", user_id), broker.settings.max_key_records
+            more = len(records)
+            add_to_counter(connection, bucket, limit, _MONTH, call.now, more=more, what=what)
+        add_key_records(connection, user_id, records, len(chain.records))
         state = {**key_columns(grown), "key_file_generation": message.generation}
         connection.execute(sql.SET_USER, {"user": user_id, **state})
         connection.execute(DROP_KEY_FILE, {"user": user_id})
-        connection.execute(sql.ADD_KEY_FILE, new.row(keys, user_id))
+        connection.add(t.key_files, new.row(keys, user_id))
         if message.endOtherSessions:
             others = {"user": user_id, "kept": call.session.token_hash}
             connection.execute(END_OTHER_SESSIONS, others)
-            wake_after_commit(connection, [user_id])
+            connection.woken.add(user_id)
         details = {"generation": message.generation, "keyRecords": len(records)}
         _record(connection, broker, call, "key-file-stored", details)
 
@@ -204,23 +204,6 @@ def _check_order(
         signer = sessions.Signer.of(connection, user)
         sessions.check_signed(signer, order, wire.ORDER_LABEL, signed)
     sessions.use_nonce(connection, order.nonce)
-
-
-def _add_counted(
-    connection: Connection, broker: Broker, call: Call, records: Sequence[Signed], first: int
-) -> None:
-    """Insert key records; raise `ThrottledError` if the user has added too many in a month.
-
-    A reader of a container verifies the chains of all its authors, however long these are.
-    """
-    user_id = call.session.id
-    if records:
-        what = "You changed your keys too often in a month"
-        limit, bucket = broker.settings.max_key_records, broker.keyed("key-records", user_id)
-        add_to_counter(
-            connection, bucket, limit, _MONTH, call.now, more=len(records), what=what
-        )  # fmt: skip
-    add_key_records(connection, user_id, records, first)
 
 
 def check_reminder(reminder: str | None) -> None:
@@ -299,7 +282,7 @@ def add_key_records(
         for n, signed in enumerate(records, first)
     ]
     if rows:
-        connection.execute(ADD_KEY_RECORDS, rows)
+        connection.add(t.key_records, rows)
 
 
 def _check_next(user: Row, stored: Stored | None, message: wire.KeyFileStoring) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.crypto.verify import VerifyingKey, sha256
@@ -29,12 +28,10 @@ from scbroker.server import logs, metrics
 from scbroker.server.broker import SECOND, Broker, Call, check_active, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
-from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.users import throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
-from scbroker.wire.codec import NoQuery
 
 _refused: Final = logs.Seldom()
 _NONCE_LIFE: Final = 120_000_000
@@ -44,15 +41,13 @@ REFUSED: Final = (
     "active one: log in again."
 )
 
-FIND_NONCE: Final = sa.select(t.nonces.c.nonce_hash).where(t.nonces.c.nonce_hash == b("hash"))
-ADD_NONCE: Final = sa.insert(t.nonces)
+FIND_NONCE: Final = sql.find(t.nonces, t.nonces.c.nonce_hash == b("hash"))
 _NONCE_GRACE: Final = 60 * SECOND
 
-ADD_SESSION: Final = sa.insert(t.sessions)
-END_SESSION: Final = sa.delete(t.sessions).where(t.sessions.c.token_hash == b("hash"))
-END_OLD_SESSIONS: Final = sa.delete(t.sessions).where(t.sessions.c.expires_at <= b("now"))
-FORGET_NONCES: Final = sa.delete(t.nonces).where(t.nonces.c.expires_at <= b("now"))
-FORGET_GUESSES: Final = sa.delete(t.guesses).where(t.guesses.c.ends_at <= b("now"))
+END_SESSION: Final = sql.drop(t.sessions, t.sessions.c.token_hash == b("hash"))
+END_OLD_SESSIONS: Final = sql.drop(t.sessions, t.sessions.c.expires_at <= b("now"))
+FORGET_NONCES: Final = sql.drop(t.nonces, t.nonces.c.expires_at <= b("now"))
+FORGET_GUESSES: Final = sql.drop(t.guesses, t.guesses.c.ends_at <= b("now"))
 
 
 async def challenge(broker: Broker, call: Call, message: wire.ChallengeRequest) -> wire.Challenge:
@@ -68,7 +63,7 @@ def check_fresh(broker: Broker, claim: wire.Statement | wire.Order, moment: int)
     if (
         not broker.keys.is_keyed(tag, "nonce", fresh, size=_TAG_SIZE)
         or int.from_bytes(fresh[16:], "big") <= moment
-        or claim.nonce in broker.refused_nonces
+        or broker.refused_nonces.get(claim.nonce)
     ):
         raise ChallengeError(REFUSED)
     check_origin(broker, claim.origin, ChallengeError)
@@ -100,14 +95,6 @@ class Signer:
         key = KnownKey(KeyType.Signing, record.index, record.publicKey, record.time)
         return cls(user, key)
 
-    def has_signed(self, claim: wire.Statement | wire.Order, label: str, signed: Signed) -> bool:
-        if (self.user.fingerprint, self.key.index) != (claim.fingerprint, claim.keyIndex):
-            return False
-        with contextlib.suppress(IntegrityError):
-            VerifyingKey(self.key.public).verify(label, *signed)
-            return True
-        return False
-
 
 @contextlib.contextmanager
 def using_up(broker: Broker, nonce: bytes) -> Iterator[None]:
@@ -119,7 +106,7 @@ def using_up(broker: Broker, nonce: bytes) -> Iterator[None]:
     try:
         yield
     except ChallengeError:
-        broker.refused_nonces.add(nonce)
+        broker.refused_nonces.keep(nonce, True)
         raise
 
 
@@ -133,9 +120,12 @@ def check_signed(
     signer: Signer | None, claim: wire.Statement | wire.Order, label: str, signed: Signed
 ) -> Signer:
     """Return the signer; raise `ChallengeError` unless this user signed the claim with this key."""
-    if signer is None or not signer.has_signed(claim, label, signed):
-        raise ChallengeError(REFUSED)
-    return signer
+    names = claim.fingerprint, claim.keyIndex
+    if signer is not None and (signer.user.fingerprint, signer.key.index) == names:
+        with contextlib.suppress(IntegrityError):
+            VerifyingKey(signer.key.public).verify(label, *signed)
+            return signer
+    raise ChallengeError(REFUSED)
 
 
 def use_nonce(connection: Connection, nonce: bytes) -> None:
@@ -144,7 +134,7 @@ def use_nonce(connection: Connection, nonce: bytes) -> None:
     values = {"nonce_hash": sha256(nonce), "expires_at": expires_at}
     if connection.execute(FIND_NONCE, {"hash": values["nonce_hash"]}).first():
         raise ChallengeError(REFUSED)
-    connection.execute(ADD_NONCE, values)
+    connection.add(t.nonces, values)
 
 
 def parse_authorization(message: wire.Authorization) -> tuple[wire.Order, Signed]:
@@ -174,11 +164,10 @@ async def log_in(broker: Broker, call: Call, message: wire.SessionRequest) -> wi
     expires_at = call.now + broker.settings.session_seconds * SECOND
     user_id = stored_user_id(statement.fingerprint)
 
-    def find(connection: Connection) -> Signer | None:
-        return Signer.of(connection, sql.one(connection, sql.FIND_USER, id=user_id))
-
     # A stranger can send this: it is verified before it may occupy the writer.
-    found = await broker.database.read(find)
+    found = await broker.database.read(
+        lambda c: Signer.of(c, sql.one(c, sql.FIND_USER, id=user_id))
+    )
     with using_up(broker, statement.nonce):
         try:
             user = check_signed(found, statement, wire.SESSION_LABEL, signed).user
@@ -194,20 +183,19 @@ async def log_in(broker: Broker, call: Call, message: wire.SessionRequest) -> wi
         check_active(locked)
         use_nonce(connection, statement.nonce)
         row = {"token_hash": sha256(token.encode()), "user_id": user_id, "expires_at": expires_at}
-        connection.execute(ADD_SESSION, row)
+        connection.add(t.sessions, row)
 
     await broker.database.write(store)
     device_pass = throttle.new_pass(broker, user_id)
     return wire.Session(token=token, expiresAt=expires_at, devicePass=device_pass)
 
 
-async def log_out(broker: Broker, call: Call, query: NoQuery) -> None:
+async def log_out(broker: Broker, call: Call) -> None:
     """End the caller's session."""
-    del query
 
     def end(connection: Connection) -> None:
         connection.execute(END_SESSION, {"hash": call.session.token_hash})
-        wake_after_commit(connection, [call.session.id])
+        connection.woken.add(call.session.id)
 
     await broker.database.write(end)
 
@@ -218,6 +206,6 @@ def delete_expired(connection: Connection) -> None:
     A request may wait for up to a minute between the check that its nonce is unexpired and its use.
     """
     moment = now()
-    for statement in (END_OLD_SESSIONS, FORGET_GUESSES):
-        connection.execute(statement, {"now": moment})
+    connection.execute(END_OLD_SESSIONS, {"now": moment})
+    connection.execute(FORGET_GUESSES, {"now": moment})
     connection.execute(FORGET_NONCES, {"now": moment - _NONCE_GRACE})
