@@ -364,7 +364,7 @@ def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
         rows = state.read(store.directory, "SELECT id, body FROM entry")
         return {(str(number), b""): body for number, body in rows}
     assert isinstance(store, MemoryTrustStore)
-    kinds = [each for user in store._users.values() for each in user._values._values.items()]
+    kinds = [each for user in store._users.values() for each in user._values.items()]
     return {(kind, key): value for kind, values in kinds for key, value in values.items()}
 
 

@@ -1531,7 +1531,7 @@ class BrokerProvider(Operations, abc.ABC):
                 # Only published keys newer than the newest KeyRing's prove that no kept KeyRing is current. A
                 # mere refusal by the broker proves nothing, and removes nothing (session_store.py).
                 if ring is kept.rings[0]:
-                    await self._kept.forget_if(kept)
+                    await self._kept.forget(kept.user_id, kept.found)
                     raise errors.NotAuthenticatedError(
                         f"The keys of user {kept.user_id} were replaced on another device: log in with the "
                         "new passphrase and keep=True. The kept session was removed."

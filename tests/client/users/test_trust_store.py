@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
 from scbroker.client import local_state
 from scbroker.client.users import trust_store
-from scbroker.client.users.trust_store import LoggedMarks, Marks, each_mark, raise_to
+from scbroker.client.users.trust_store import FileMarks, Marks, each_mark, raise_to
 from tests.kit.cases import in_one_case
 from tests.kit.limits import lower
 from tests.kit.scripts import run_script
@@ -285,9 +285,9 @@ def test_the_marks_that_were_set_since_a_position_are_told_and_all_if_the_file_d
     assert all_since == [(bytes([number]), b"new") for number in range(1, 60)]
 
 
-def logged(folder: Path) -> LoggedMarks:
+def logged(folder: Path) -> FileMarks:
     marks = open_in(folder)
-    assert isinstance(marks, LoggedMarks)
+    assert isinstance(marks, FileMarks)
     return marks
 
 

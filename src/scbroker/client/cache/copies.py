@@ -128,11 +128,6 @@ class GroupCopy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
             return found
         return replace(found, membership=view.membership, version=view.last)
 
-    @property
-    def has_membership(self) -> bool:
-        """Return whether the copy has the membership as of the group's head."""
-        return self.membership is not None and self.version == len(self.records)
-
     def view(self, since: int, *, membership: bool) -> GroupView:
         """Return the view that a broker would serve."""
         at = min(since, len(self.records))
@@ -166,7 +161,7 @@ class Copies:
         """Copy from now on what the session verifies."""
         self._session.keeper = self
         self._session.directory.keep = self._note_chain
-        self._session.groups.keep = self._note_group
+        self._session.groups.keep = lambda group_id, view: self._groups.append((group_id, view))
         self._note_chain(self._session.directory.own, False)
 
     async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
@@ -246,9 +241,6 @@ class Copies:
 
     def _note_chain(self, chain: KeyChain, deleted: bool) -> None:
         self._chains[chain.userId] = chain, deleted
-
-    def _note_group(self, group_id: uuid.UUID, view: GroupView) -> None:
-        self._groups.append((group_id, view))
 
     def _keep_chains(self) -> None:
         chains, self._chains = self._chains, {}
@@ -504,7 +496,8 @@ class OfflineSession(Session):
         outcomes = []
         for asked in message.groups:
             copy = self._copies.group(uuid.UUID(asked.groupId))
-            if copy is None or (asked.membership and not copy.has_membership):
+            # The membership has to be as of the group's head.
+            if copy is None or (asked.membership and copy.version != len(copy.records)):
                 raise _missing(f"The present members and keys of group {asked.groupId} are")
             view = copy.view(asked.since, membership=asked.membership)
             outcomes.append(GroupOutcome(view=view, problem=None))

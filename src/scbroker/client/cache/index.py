@@ -33,7 +33,7 @@ from scbroker.client.core.judging import Mark
 from scbroker.client.events import Source
 from scbroker.client.local_state import LocalState
 from scbroker.client.users.session import Session
-from scbroker.client.users.trust_store import LoggedMarks, Position
+from scbroker.client.users.trust_store import FileMarks, Position
 from scbroker.crypto.seal import random_bytes, seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
 from scbroker.errors import BrokerError
@@ -76,13 +76,12 @@ class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     name: str | None = None
     row: msgspec.Raw = _NOTHING
     """Empty if the container is damaged or denied: it has to be read again before it is shown."""
-    damaged: bool = False
     denied: bool = False
     """A damaged or denied container keeps its earlier name, because the error may be temporary."""
 
     @property
     def has_failed(self) -> bool:
-        return self.damaged or self.denied
+        return self.row == _NOTHING
 
 
 _Level = tuple[uuid.UUID, int, dt.datetime | None, str | None]
@@ -109,7 +108,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     isOwnDocument: bool
 
 
-_LAYOUT: Final = ",".join(_Row.__struct_fields__)
+_LAYOUT: Final = ",".join((*_Slot.__struct_fields__, *_Row.__struct_fields__))
 
 
 class _Place(msgspec.Struct, array_like=True, frozen=True):
@@ -123,8 +122,8 @@ class _Stored(msgspec.Struct, array_like=True):
     """A row of the state file: all containers, or the changes since. Both rows have the same `number`."""
 
     layout: str
-    """The fields of `_Row`. An index written with others, by another version of this program, is made
-    again."""
+    """The fields of `_Slot` and `_Row`. An index written with others, by another version of this program, is
+    made again."""
     number: bytes
     places: dict[Log, _Place]
     marks: Position
@@ -137,7 +136,7 @@ class _Stored(msgspec.Struct, array_like=True):
 class Index:
     """The containers of a session's user by id. `refresh` brings them up to date."""
 
-    def __init__(self, session: Session, marks: LoggedMarks, state: LocalState) -> None:
+    def __init__(self, session: Session, marks: FileMarks, state: LocalState) -> None:
         self._session, self._logged, self._state = session, marks, state
         secret = session.keys.ring.signing[0].derive("index-of-names")
         self._secret = keyed_hash(secret, "index", session.requests.endpoint.origin.encode())
@@ -165,11 +164,9 @@ class Index:
         async with self._lock:
             await self._refresh({each.bytes for each in again}, named=found)
             for key, slot in self._slots.items():
-                if slot.damaged:
-                    damaged.append(uuid.UUID(bytes=key))
-                elif slot.name is None or slot.denied:
-                    continue
-                elif names is None or slot.name in found:
+                if slot.has_failed:
+                    damaged += [] if slot.denied else [uuid.UUID(bytes=key)]
+                elif slot.name is not None and (names is None or slot.name in found):
                     found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
         for name, twins in found.items() if names is not None else ():
             if len(twins) > _MOST_TWINS:
@@ -196,12 +193,7 @@ class Index:
     def _shown(self, is_wanted: Callable[[str], bool]) -> list[bytes]:
         """Return the containers with a wanted name, and those without one because they cannot be read."""
         slots = self._slots.items()
-        return sorted(
-            key
-            for key, slot in slots
-            if is_wanted(slot.name or "")
-            or ((slot.name is None or slot.has_failed) and slot.row == _NOTHING)
-        )
+        return sorted(key for key, slot in slots if slot.has_failed or is_wanted(slot.name or ""))
 
     def _entries(
         self, is_wanted: Callable[[str], bool], fresh: _Fresh
@@ -211,7 +203,7 @@ class Index:
         for key in self._shown(is_wanted):
             container_id, slot = uuid.UUID(bytes=key), self._slots[key]
             if (found := fresh.get(key)) is None:
-                if slot.row == _NOTHING:
+                if slot.has_failed:
                     continue
                 row = _ROW.decode(slot.row)
                 reader = row.via or self._session.userId
@@ -315,7 +307,7 @@ class Index:
 
     def _rows(self, keys: Collection[bytes]) -> dict[bytes, _Row]:
         slots = ((key, self._slots[key]) for key in keys)
-        return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
+        return {key: _ROW.decode(slot.row) for key, slot in slots if not slot.has_failed}
 
     def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
         """Return the containers whose rows are not enough to show them.
@@ -357,8 +349,12 @@ class Index:
         # Note the places before listing: changes made meanwhile have events after these places.
         self._places, self._marks = {}, (0, b"")
         for log in logs:
+            source = Source(self._session, log)
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
-                self._places[log] = await _end_of(Source(self._session, log))
+                end = await events.end_of_log(source)
+                found = await events.page_from(source, end) if end else []
+                last = next((events.hash_of(each) for each in found if each.id == end), b"")
+                self._places[log] = _Place(end + 1, last)
         self._slots, self._late = {}, set()
         wanted = contents.Wanted(None, MAX_BATCH, _open_header)
         async for page in contents.pages(self._session, wanted, None):
@@ -409,7 +405,7 @@ class Index:
             before = self._slots.get(key)
             is_denied = isinstance(found, errors.NotFoundError)
             name = None if before is None else before.name
-            return _Slot(version, head, name, damaged=not is_denied, denied=is_denied)
+            return _Slot(version, head, name, denied=is_denied)
         head = mark.hash[:_HASH] if mark is not None and mark.version == found.version else b""
         name = None if found.header is None else found.header.customHeaderObject.get("name")
         row = msgspec.Raw(_ENCODER.encode(_row(found)))
@@ -464,19 +460,9 @@ _STORED: Final = decoder(_Stored)
 _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
-async def _end_of(source: Source) -> _Place:
-    """Return the place after the last event of a log."""
-    end = await events.end_of_log(source)
-    if end == 0:
-        return _Place()
-    found = await events.page_from(source, end)
-    last = next((events.hash_of(each) for each in found if each.id == end), b"")
-    return _Place(end + 1, last)
-
-
 def index_of(session: Session) -> Index | None:
     """Return the index of a session; None if its marks are not in a state file."""
-    if session.state is None or not isinstance(session.marks, LoggedMarks):
+    if session.state is None or not isinstance(session.marks, FileMarks):
         return None
     return Index(session, session.marks, session.state)
 

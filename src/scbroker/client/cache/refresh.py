@@ -45,26 +45,24 @@ class Reach:
     """Whether the broker answers. Changed on the I/O thread only, and read on any thread."""
 
     def __init__(self) -> None:
-        self._away_since: int | None = None
-        self._lost, self._reached, self._needed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._reached.set()
+        self.away_since: dt.datetime | None = None
+        """When the broker was found to be away; None if it answered last."""
+        self.reached: asyncio.Event = asyncio.Event()
+        """Set while the broker answers."""
+        self.reached.set()
+        self._lost, self._needed = asyncio.Event(), asyncio.Event()
 
     @property
     def is_away(self) -> bool:
-        return self._away_since is not None
-
-    @property
-    def away_since(self) -> dt.datetime | None:
-        """Return when the broker was found to be away; None if it answered last."""
-        return None if self._away_since is None else moment(self._away_since)
+        return self.away_since is not None
 
     def lost(self, error: UnreachableError) -> None:
         """Note that a request got no answer."""
         if self.is_away:
             return
         _log.warning("The broker is away, and the cache answers in its place: %s", error)
-        self._away_since = now()
-        self._reached.clear()
+        self.away_since = moment(now())
+        self.reached.clear()
         self._lost.set()
 
     def found(self) -> None:
@@ -72,17 +70,13 @@ class Reach:
         if not self.is_away:
             return
         _log.info("The broker answers again: requests go to it again")
-        self._away_since = None
+        self.away_since = None
         self._lost.clear()
-        self._reached.set()
+        self.reached.set()
 
     def needed(self) -> None:
         """Ask an absent broker soon, because an operation failed without it."""
         self._needed.set()
-
-    async def reached(self) -> None:
-        """Wait until the broker answers."""
-        await self._reached.wait()
 
     async def suspect(self, session: Session) -> None:
         """Ask a broker whose connection was lost; note that it is away if it does not answer."""
@@ -168,7 +162,7 @@ class Refresh:
         logs = events.Logs(self._session, self._places, self._begun)
         try:
             while True:
-                await self._reach.reached()
+                await self._reach.reached.wait()
                 try:
                     await self._follow_on(logs)
                 except errors.EventsExpiredError as error:
@@ -200,7 +194,12 @@ class Refresh:
                 self.changed([uuid.UUID(event.containerId)], event.version if has_version else 0)
         try:
             for group in groups:
-                await self._group_changed(group)
+                try:
+                    await self._session.groups.opened(group, fresh=True)
+                except (errors.NotFoundError, errors.DeletedError):  # the membership has ended
+                    self.changed(await io_thread.in_pool(self._cached, {str(group)}))
+                except errors.UntrustedError as error:
+                    _log.warning("Group %s could not be read anew: %s", group, error)
         except errors.BrokerError:
             logs.places[source.group] = found[0].id  # reads these events again next time
             raise
@@ -212,21 +211,12 @@ class Refresh:
         via = None if None in logs else {str(group) for group in logs}
         self.changed(await io_thread.in_pool(self._cached, via))
 
-    async def _group_changed(self, group: uuid.UUID) -> None:
-        """Read a group again; if the user is no longer a member, mark containers read through it as stale."""
-        try:
-            await self._session.groups.opened(group, fresh=True)
-        except (errors.NotFoundError, errors.DeletedError):
-            self.changed(await io_thread.in_pool(self._cached, {str(group)}))
-        except errors.UntrustedError as error:
-            _log.warning("Group %s could not be read anew: %s", group, error)
-
     async def read(self) -> None:
         """Read changed containers anew. Runs as long as the session."""
         while True:
             await self._is_stale.wait()
             await asyncio.sleep(_PAUSE)
-            await self._reach.reached()
+            await self._reach.reached.wait()
             some = self._next()
             self._changed.clear()
             try:

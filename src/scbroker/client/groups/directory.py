@@ -233,7 +233,11 @@ class GroupDirectory:
         found: dict[uuid.UUID, OpenGroup | BrokerError] = {}
         for each, outcome in (await self._rolls(ids)).items():
             with tasks.alone(partial(found.__setitem__, each)):
-                found[each] = await self._open(tasks.raised(outcome))
+                # In the pool: a group may have thousands of secrets.
+                found[each] = opened = await io_thread.in_pool(
+                    open_group, tasks.raised(outcome), self._unwrap, self._marks
+                )
+                self._keep_opened(opened)
         return found
 
     async def roll(self, group_id: uuid.UUID) -> Roll:
@@ -245,7 +249,7 @@ class GroupDirectory:
 
         Raises `IntegrityError` if the broker leaves one out without a later epoch (section 12).
         """
-        before = self._member_of()
+        before = kept.memberships(self._marks, self._fingerprint)
         found: list[Listed] = []
         after: str | None = None
         while True:
@@ -265,7 +269,20 @@ class GroupDirectory:
                 raise errors.TooLargeError(
                     f"The broker lists more than {_MOST_LISTED} groups of yours: ask its operator."
                 )
-        await self._check_listed(found, before)
+        listed = {each.group_id: each.version for each in found}
+        # Read the groups that the list leaves out or shows older than the mark.
+        suspect = [
+            each
+            for each, pin in before.items()
+            if each not in listed or (pin is not None and listed[each] < pin.mark.version)
+        ]
+        for each, outcome in (await self._rolls(suspect)).items():
+            with contextlib.suppress(errors.NotFoundError, errors.DeletedError):
+                tasks.raised(outcome)
+                if each not in listed:
+                    raise errors.IntegrityError(
+                        f"The broker's list leaves out group {each}, of which you are a member."
+                    )
         return found
 
     def note_accepted(self, group_id: uuid.UUID) -> None:
@@ -324,7 +341,7 @@ class GroupDirectory:
 
     def accept_head(self, group_id: uuid.UUID, chain: GroupChain, before: Mark | None) -> bool:
         """Replace the mark by the head of a served chain; False if the mark is not `before` any more."""
-        if not kept.replace_mark(self._marks, group_id, chain, before):
+        if not kept.accept_head(self._marks, group_id, chain, before):
             return False
         self._chains[group_id] = chain
         self._opened.pop(group_id, None)
@@ -334,35 +351,6 @@ class GroupDirectory:
         """Drop all chains and secrets: the session has ended."""
         self._chains, self._opened, self._owed_by = {}, {}, {}
         self.names.clear()
-
-    def _member_of(self) -> dict[uuid.UUID, kept.Pin | None]:
-        """Return the groups, with their pins, of which the user was a member at the last reading."""
-        found = [
-            each
-            for each, verified in kept.all_verified(self._marks)
-            if verified.has_member(self._fingerprint)
-        ]
-        pins = {each: kept.pin_of(self._marks, each) for each in found}
-        return {each: pin for each, pin in pins.items() if pin is None or not pin.mark.deleted}
-
-    async def _check_listed(
-        self, found: Sequence[Listed], before: Mapping[uuid.UUID, kept.Pin | None]
-    ) -> None:
-        """Read the groups that a list leaves out or shows older than the mark; raise if the list is wrong."""
-        listed = {each.group_id: each.version for each in found}
-        suspect = [
-            each
-            for each, pin in before.items()
-            if each not in listed or (pin is not None and listed[each] < pin.mark.version)
-        ]
-        outcomes = await self._rolls(suspect) if suspect else {}
-        for outcome in outcomes.values():
-            with contextlib.suppress(errors.NotFoundError, errors.DeletedError):
-                roll = tasks.raised(outcome)
-                if roll.group_id not in listed:
-                    raise errors.IntegrityError(
-                        f"The broker's list leaves out group {roll.group_id}, of which you are a member."
-                    )
 
     async def _rolls(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Roll | BrokerError]:
         """Read groups with the data that is served to members only, and verify both.
@@ -381,7 +369,8 @@ class GroupDirectory:
                     if not answer.is_of_member:
                         self._opened.pop(each, None)
         unknown = {each for each, how in answers.items() if isinstance(how, errors.NotFoundError)}
-        for each in unknown & self._member_of().keys() if unknown else ():
+        own = kept.memberships(self._marks, self._fingerprint) if unknown else {}
+        for each in unknown & own.keys():
             kept.note(self._marks, each, unknown=True)
             _log.warning(
                 "The broker does not know group %s any more, of which you are a member: an owner has deleted "
@@ -509,18 +498,9 @@ class GroupDirectory:
         # In the pool: each record needs a signature verified.
         return await io_thread.in_pool(basis.judge, records, keys, now())
 
-    async def _open(self, roll: Roll) -> OpenGroup:
-        """Open a group, and keep it for the session."""
-        # In the pool: a group may have thousands of secrets.
-        opened = await io_thread.in_pool(open_group, roll, self._unwrap, self._marks)
-        self._keep_opened(opened)
-        return opened
-
     def _keep_opened(self, opened: OpenGroup) -> None:
         """Keep an opened group for the session, and its wrap on this device."""
-        if opened.wrap is not None:
-            own = opened.members[self._fingerprint]
-            kept.keep_wrap(self._marks, opened.group_id, opened.epoch, own.keyIndex, opened.wrap)
+        kept.keep_wrap(self._marks, opened)
         if self._chains.get(opened.group_id) is opened.chain:
             self._opened[opened.group_id] = opened
 

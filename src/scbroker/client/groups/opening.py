@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -26,12 +26,12 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.core import group_records
 from scbroker.client.core.judging import Mark, Unwrap
-from scbroker.client.users.directory import Directory
+from scbroker.client.users.directory import Directory, members_exist
 from scbroker.client.users.trust_store import Marks, each_mark, raise_to
 from scbroker.crypto.seal import DecryptionKey
 from scbroker.errors import BrokerError, DecryptionError, IntegrityError, KeySubstitutionError
 from scbroker.records import group, roster
-from scbroker.records.canonical import MAX_UINT, decoder, user_id_of
+from scbroker.records.canonical import MAX_UINT, decoder, user_id_of, uuid8
 from scbroker.records.container_record import Via
 from scbroker.records.group import GroupChain
 from scbroker.records.key_record import KeyChain
@@ -48,7 +48,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 class Roll:
     """The members of a group of the session's user, judged (C7 to C10) and not opened. Immutable."""
 
-    group_id: uuid.UUID
     fingerprint: bytes
     """That of the session's user, who is a member."""
     chain: GroupChain
@@ -73,6 +72,10 @@ class Roll:
     @property
     def name(self) -> bytes:
         return self.chain.name
+
+    @property
+    def group_id(self) -> uuid.UUID:
+        return uuid8(self.chain.name)
 
     @property
     def epoch(self) -> int:
@@ -221,7 +224,6 @@ class MembershipJudge:
             keep_verified(self._marks, group_id, chain, membership.leaves)
         owed, deleted, unproved = await self._owed(chain, members, left, membership.owed)
         return Roll(
-            group_id=group_id,
             fingerprint=self._fingerprint,
             chain=chain,
             leaves=membership.leaves,
@@ -294,12 +296,8 @@ class MembershipJudge:
             return frozenset(), frozenset(), frozenset()
         names = {user_id_of(each): each for each in members} if stated else {}
         users = [user for item in stated if (user := uuid.UUID(item.userId)) in names]
-        try:
-            found = await self._users.latest(users) if users else {}
-        except errors.NotFoundError:
-            raise errors.IntegrityError(
-                "The broker does not know a member of a group that it served: it contradicts itself."
-            ) from None
+        with members_exist():
+            found = await self._users.latest(users)
         unproved = {names[user] for user in users if user not in found}
         deleted = unproved | {names[user] for user, keys in found.items() if keys.closed}
         known = {**self._users.known(members), **{names[user]: k for user, k in found.items()}}
@@ -420,8 +418,8 @@ def keep(marks: Marks, group_id: uuid.UUID, chain: GroupChain, *, partial: bool)
     return not is_older
 
 
-def replace_mark(marks: Marks, group_id: uuid.UUID, chain: GroupChain, before: Mark | None) -> bool:
-    """Replace a mark by the head of a history that the caller accepts; False if it is not `before` any more.
+def accept_head(marks: Marks, group_id: uuid.UUID, chain: GroupChain, before: Mark | None) -> bool:
+    """Replace a mark by the head of a served chain; return False if the mark is not `before` any more.
 
     The members that were verified last may belong to the history that is given up: forget them.
     """
@@ -475,16 +473,24 @@ def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
     raise_to(marks, _MEMBERS, group_id.bytes, decide)
 
 
-def all_verified(marks: Marks) -> Iterator[tuple[uuid.UUID, Verified]]:
-    """Return every group of which this device has verified a membership, ascending by id."""
+def memberships(marks: Marks, fingerprint: bytes) -> dict[uuid.UUID, Pin | None]:
+    """Return the groups, with their pins, of which the user was a member at the last reading."""
+    found: dict[uuid.UUID, Pin | None] = {}
     for key, stored in each_mark(marks, _MEMBERS):
-        if (found := _decoded(stored, Verified)) is not None:
-            yield uuid.UUID(bytes=key), found
+        verified, pin = _decoded(stored, Verified), pin_of(marks, uuid.UUID(bytes=key))
+        is_deleted = pin is not None and pin.mark.deleted
+        if verified is not None and verified.has_member(fingerprint) and not is_deleted:
+            found[uuid.UUID(bytes=key)] = pin
+    return found
 
 
-def keep_wrap(marks: Marks, group_id: uuid.UUID, epoch: int, key_index: int, wrap: bytes) -> None:
-    stored = msgspec.msgpack.encode(_Wrap(key_index, wrap))
-    raise_to(marks, _WRAP, _wrap_key(group_id, epoch), lambda before: before or stored)
+def keep_wrap(marks: Marks, group: OpenGroup) -> None:
+    """Keep the wrap of the present epoch, unless one of this epoch is kept."""
+    if group.wrap is not None:
+        own = group.members[group.fingerprint]
+        stored = msgspec.msgpack.encode(_Wrap(own.keyIndex, group.wrap))
+        key = _wrap_key(group.group_id, group.epoch)
+        raise_to(marks, _WRAP, key, lambda before: before or stored)
 
 
 def _wrap_key(group_id: uuid.UUID, epoch: int) -> bytes:

@@ -28,7 +28,7 @@ from scbroker.records.canonical import (
     show_fingerprint,
     user_id_of,
 )
-from scbroker.records.key_record import KnownKey, Signed
+from scbroker.records.key_record import Signed
 from scbroker.records.roster import DEPARTURE_LABEL, GroupDeparture
 from scbroker.spelling import check_new
 from scbroker.types import Group, GroupMember, GroupRenewal, Head, Heads, SentChange
@@ -118,7 +118,20 @@ async def groups(session: Session, *, offered: bool) -> list[Group | BrokerError
 
 
 async def members(session: Session, group_id: uuid.UUID) -> list[GroupMember]:
-    return members_of(await session.groups.opened(group_id, fresh=True))
+    """Return the members by fingerprint, without users who have left."""
+    opened = await session.groups.opened(group_id, fresh=True)
+    chain = opened.chain
+    return [
+        GroupMember(
+            fingerprint=show_fingerprint(name),
+            role=GroupRole(member.role),
+            isManager=name in chain.managers,
+            isOwner=chain.is_owner(name),
+            since=moment(chain.moments[member.version].time),
+        )
+        for name, member in opened.members.items()
+        if name not in opened.left
+    ]
 
 
 async def accept(session: Session, group_id: uuid.UUID) -> Group:
@@ -298,8 +311,18 @@ async def leave(session: Session, group_id: uuid.UUID, *, abandon: bool) -> None
             sent_for = 0  # a new leaf voids the departure that was sent
         _check_others(roll, abandon=abandon)
         key = await session.signing_key()
+        departure = GroupDeparture(
+            group=roll.name,
+            version=leaf,
+            fingerprint=session.fingerprint,
+            keyIndex=key.index,
+            # Readers refuse a departure that is dated before the leaf.
+            time=max(now(), roll.chain.moments[leaf].time, key.introduced),
+        )
+        body = encode_object(departure)
+        signature = session.keys.ring.signing[key.index].sign(DEPARTURE_LABEL, body)
         request = GroupDepartureRequest(
-            departure=SignedObject.of(_departure(session, roll, leaf, key)),
+            departure=SignedObject.of(Signed(body, signature)),
             departures=len(roll.left),
             last=roll.chain.version,
         )
@@ -321,20 +344,6 @@ async def leave(session: Session, group_id: uuid.UUID, *, abandon: bool) -> None
         if sent_for:
             error.outcome, error.containerId = WriteOutcome.Uncertain, group_id
         raise
-
-
-def _departure(session: Session, roll: Roll, leaf: int, key: KnownKey) -> Signed:
-    """Sign a departure with a time not before the leaf's: readers refuse an older one."""
-    since = roll.chain.moments[leaf].time
-    departure = GroupDeparture(
-        group=roll.name,
-        version=leaf,
-        fingerprint=session.fingerprint,
-        keyIndex=key.index,
-        time=max(now(), since, key.introduced),
-    )
-    body = encode_object(departure)
-    return Signed(body, session.keys.ring.signing[key.index].sign(DEPARTURE_LABEL, body))
 
 
 def _check_others(roll: Roll, *, abandon: bool) -> None:
@@ -408,19 +417,3 @@ def group_of(opened: OpenGroup, dropped: Sequence[uuid.UUID] = ()) -> Group:
         modifiedBy=user_id_of(newest.author),
         dropped=dropped,
     )
-
-
-def members_of(opened: OpenGroup) -> list[GroupMember]:
-    """Return the members by fingerprint, without users who have left."""
-    chain = opened.chain
-    return [
-        GroupMember(
-            fingerprint=show_fingerprint(name),
-            role=GroupRole(member.role),
-            isManager=name in chain.managers,
-            isOwner=chain.is_owner(name),
-            since=moment(chain.moments[member.version].time),
-        )
-        for name, member in opened.members.items()
-        if name not in opened.left
-    ]

@@ -20,9 +20,8 @@ from scbroker.client.groups.opening import OpenGroup
 from scbroker.client.users.session import Session
 from scbroker.records import roster
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import Entry
 from scbroker.records.judge import Grant
-from scbroker.records.roster import Info, Member
+from scbroker.records.roster import Info
 from scbroker.vocabulary import GroupRole
 
 
@@ -60,12 +59,12 @@ class Intents:
 
     def check_known(self, group: OpenGroup) -> None:
         """Check the first reading: raise for a user who cannot be added, or whose role cannot be changed."""
-        present = members_of(group)
+        present = roles_of(group)
         for user, wish in self.add.items():
-            if user in present and present[user].role != wish.value:
+            if present.get(user, wish.value) != wish.value:
                 raise errors.InvalidArgumentError(
-                    f"User {user} is a member already, as {GroupRole(present[user].role).name}: change the "
-                    "role with setGroupRoles."
+                    f"User {user} is a member already, as {GroupRole(present[user]).name}: change the role "
+                    "with setGroupRoles."
                 )
         for user in self.roles:
             if user not in present:
@@ -112,10 +111,9 @@ class Intents:
 
     def _touched(self, group: OpenGroup) -> dict[str, object]:
         """Return what these intents change as a group has it."""
-        roles = {_membership_of(user): member.role for user, member in members_of(group).items()}
         present: dict[str, object] = {
-            **roles,
-            "the managers": _permissions(managers_of(group)),
+            **{_membership_of(user): role for user, role in roles_of(group).items()},
+            "the managers": managers_of(group),
             "the name": group.info.name,
             "the description": group.info.description,
         }
@@ -126,20 +124,15 @@ def _membership_of(user: uuid.UUID) -> str:
     return f"the membership of user {user}"
 
 
-def members_of(group: OpenGroup) -> dict[uuid.UUID, Member]:
-    """Return the members by user id, without users who have left."""
-    return {
-        user_id_of(name): member for name, member in group.members.items() if name not in group.left
-    }
+def roles_of(group: OpenGroup) -> dict[uuid.UUID, int]:
+    """Return the roles of the members by user id, without users who have left."""
+    members = group.members.items()
+    return {user_id_of(name): each.role for name, each in members if name not in group.left}
 
 
-def managers_of(group: OpenGroup) -> dict[uuid.UUID, Entry]:
-    """Return the entries of the managers by user id, also of those who have left."""
-    return {user_id_of(name): entry for name, entry in group.chain.managers.items()}
-
-
-def _permissions(entries: Mapping[uuid.UUID, Entry]) -> dict[uuid.UUID, int]:
-    return {user: entry.permissions for user, entry in entries.items()}
+def managers_of(group: OpenGroup) -> dict[uuid.UUID, int]:
+    """Return the permissions of the managers by user id, also of those who have left."""
+    return {user_id_of(name): each.permissions for name, each in group.chain.managers.items()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,33 +152,26 @@ class Plan:
     """Members who lose their leaf because the broker alone says that they were deleted."""
 
 
-class _Place(NamedTuple):
-    """A member of the next roster, before their keys are known."""
-
-    role: int
-    is_kept: bool = False
-    """Whether the leaf stays as it is, without a wrap: a manager who has left or was deleted (C8)."""
-    is_new: bool = False
-    """Whether the user has no leaf, or has left: they get a leaf and a wrap in any case."""
-
-
 async def plan_next(session: Session, group: OpenGroup | None, intents: Intents) -> Plan | None:
     """Return the members and managers after a change, or of a new group; None if there is nothing to do.
 
     Raises `NotFoundError` for a deleted user who would be added, `KeySubstitutionError` for one whose keys
     are not those of the contact or card that the caller gave, and `TooLargeError` where a limit is reached.
     """
-    keys = _Keys(session)
+    keys, left = _Keys(session), set[uuid.UUID]()
     if group is not None:
+        left = {user_id_of(name) for name in group.left}
         keys.deleted |= {user_id_of(name) for name in group.deleted}
         keys.unproved |= {user_id_of(name) for name in group.unproved}
     while True:
-        managers = _next_managers(group, intents, keys.deleted)
-        places = _next_places(group, intents, managers, keys.deleted)
+        gone = left | keys.deleted
+        managers = _next_managers(group, intents, gone)
+        places = _next_places(group, intents, managers, gone)
         rises = _rises(group, intents, places)
-        changes_access = group is None or managers != _permissions(managers_of(group))
+        changes_access = group is None or managers != managers_of(group)
+        # A manager who is gone and stays in the list keeps the leaf, without a wrap (C8).
         wrapped = {
-            user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
+            user for user, seat in places.items() if seat.is_new or (rises and user not in gone)
         }
         # An owner must drop deleted managers, named by the broker or not, so the keys of all are fetched.
         is_owner = group is not None and group.is_owner
@@ -215,16 +201,15 @@ async def plan_next(session: Session, group: OpenGroup | None, intents: Intents)
     )
     present = {} if group is None else {user_id_of(name): m for name, m in group.members.items()}
     is_same = all(
-        user in present and not place.is_new and place.role == present[user].role
-        for user, place in places.items()
+        user in present and not seat.is_new and seat.role == present[user].role
+        for user, seat in places.items()
     )
     if is_same and is_same_info and not rises:
         return Plan(None, False, None, grants, keys.found) if changes_access else None
     seats = dict[bytes, Seat]()
-    for user, place in places.items():
+    for user, seat in places.items():
         key = keys.living(user) if user in wrapped else None
-        name = present[user].fingerprint if key is None else key.name
-        seats[name] = Seat(place.role, key, place.is_new)
+        seats[present[user].fingerprint if key is None else key.name] = seat._replace(key=key)
     lost = present.keys() - places.keys() - intents.remove
     return Plan(
         seats,
@@ -283,7 +268,7 @@ class _Keys:
 
 
 def _next_managers(
-    group: OpenGroup | None, intents: Intents, deleted: Collection[uuid.UUID]
+    group: OpenGroup | None, intents: Intents, gone: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
     """Return the permissions of the next roster's managers, by user id.
 
@@ -294,51 +279,44 @@ def _next_managers(
         return {user: wish.value for user, wish in (intents.managers or {}).items()}
     if intents.only_author:
         return {user_id_of(group.fingerprint): roster.OWNER}
-    listed = _permissions(managers_of(group))
-    if not group.is_owner:
-        return listed
-    left = {user_id_of(name) for name in group.left}
-    return {
-        user: permissions
-        for user, permissions in listed.items()
-        if user not in intents.remove and user not in deleted and user not in left
-    }
+    listed = managers_of(group)
+    dropped = {*intents.remove, *gone} if group.is_owner else set()
+    return {user: each for user, each in listed.items() if user not in dropped}
 
 
 def _next_places(
     group: OpenGroup | None,
     intents: Intents,
     managers: Mapping[uuid.UUID, int],
-    deleted: Collection[uuid.UUID],
-) -> dict[uuid.UUID, _Place]:
-    """Return the next members by user id."""
-    named, places = intents.managers or {}, dict[uuid.UUID, _Place]()
+    gone: Collection[uuid.UUID],
+) -> dict[uuid.UUID, Seat]:
+    """Return the next members by user id, without keys; `gone` are those who left or were deleted."""
+    named, places = intents.managers or {}, dict[uuid.UUID, Seat]()
     if group is not None:
         if intents.only_author:
-            return {user_id_of(group.fingerprint): _Place(group.role)}
-        left = {user_id_of(name) for name in group.left}
+            return {user_id_of(group.fingerprint): Seat(group.role, None)}
         for name, member in group.members.items():
             user = user_id_of(name)
-            if user in left or user in deleted:
+            if user in gone:
                 if user in managers and user not in named and user not in intents.add:
-                    places[user] = _Place(member.role, is_kept=True)
+                    places[user] = Seat(member.role, None)
             elif user not in intents.remove:
-                places[user] = _Place(intents.roles.get(user, member.role))
+                places[user] = Seat(intents.roles.get(user, member.role), None)
     for user, wish in intents.add.items():
-        places.setdefault(user, _Place(wish.value, is_new=True))
+        places.setdefault(user, Seat(wish.value, None, is_new=True))
     for user in named:
-        places.setdefault(user, _Place(GroupRole.Writer, is_new=True))
+        places.setdefault(user, Seat(GroupRole.Writer, None, is_new=True))
     return places
 
 
-def _rises(group: OpenGroup | None, intents: Intents, places: Mapping[uuid.UUID, _Place]) -> bool:
+def _rises(group: OpenGroup | None, intents: Intents, places: Mapping[uuid.UUID, Seat]) -> bool:
     """Return whether the next roster begins an epoch (3.5)."""
     if group is None or intents.new_epoch or group.owed:
         return True
     for name, member in group.members.items():
-        place = places.get(user_id_of(name))
+        seat = places.get(user_id_of(name))
         # A user who left and is added again still has a leaf, and within an epoch only users without one get
         # wraps.
-        if place is None or place.role < member.role or place.is_new:
+        if seat is None or seat.role < member.role or seat.is_new:
             return True
     return False

@@ -179,7 +179,6 @@ def _opened(
     info = Info(texts.name, texts.description, list(secret.earlier))
     if group is None:
         return OpenGroup(
-            group_id=uuid8(chain.name),
             fingerprint=session.fingerprint,
             chain=chain,
             leaves=made.leaves,

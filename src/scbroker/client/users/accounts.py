@@ -9,7 +9,6 @@ Spec: docs/spec/keyfile.md; docs/spec/protocol.md, sections 3 and 5.
 import unicodedata
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -227,8 +226,19 @@ async def create_or_update(
     """
     password, passphrase = secrets
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, session.userId)
-    ring, has_passphrase = await _open(session, key_file, password, keys)
-    if not has_passphrase:
+    opening = (open_key_file, key_file, session.userId)
+    has_passphrase = True
+    try:
+        ring = await io_thread.in_pool(*opening, keys, password)
+    except errors.DecryptionError:
+        # Passphrase or password may be wrong: the second attempt, with the password alone, tells which.
+        has_passphrase = False
+        try:
+            ring = await io_thread.in_pool(*opening, None, password)
+        except errors.DecryptionError:
+            raise errors.CredentialsError(
+                "The password does not open this KeyFile, or the KeyFile is damaged."
+            ) from None
         check_new("passphrase", passphrase, validator)
         check_different(password, passphrase)
     async with session.changing_keys:
@@ -336,22 +346,6 @@ def _check_mark(mark: Mark | None, generation: int, digest: bytes | None) -> Non
         )
     if generation == mark.generation and digest not in (None, mark.hash):
         raise errors.ForkError("This device has seen another KeyFile of the same generation.")
-
-
-async def _open(
-    session: Session, key_file: bytes, password: str, keys: PassphraseKeys
-) -> tuple[KeyRing, bool]:
-    """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
-    opening = (open_key_file, key_file, session.userId)
-    # Passphrase or password may be wrong: the second attempt, with the password alone, tells which.
-    with suppress(errors.DecryptionError):
-        return await io_thread.in_pool(*opening, keys, password), True
-    try:
-        return await io_thread.in_pool(*opening, None, password), False
-    except errors.DecryptionError:
-        raise errors.CredentialsError(
-            "The password does not open this KeyFile, or the KeyFile is damaged."
-        ) from None
 
 
 async def _check_kept_reminder(

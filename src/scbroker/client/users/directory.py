@@ -126,7 +126,7 @@ class Directory:
         entries = access.entries
         members = {user_id_of(fingerprint) for fingerprint in entries} if stated else set()
         moved = {uuid.UUID(item.userId): item.sequence for item in stated}
-        with _members_exist():
+        with members_exist():
             found = await self.at_least({user: moved[user] for user in members & moved.keys()})
         for chain in (*self._chains.values(), *found.values()):
             entry = entries.get(chain.fingerprint)
@@ -173,12 +173,11 @@ class Directory:
         ]
         if not missing:
             return known
-        with _members_exist():
+        with members_exist():
             found = await self.latest(missing)
-        newest = {name: found.get(chain.userId, chain) for name, chain in known.items()}
         return {
-            name: chain
-            for name, chain in newest.items()
+            name: found.get(chain.userId, chain)
+            for name, chain in known.items()
             if chain.userId in found or chain.userId not in missing
         }
 
@@ -299,13 +298,13 @@ class Directory:
 
 
 @contextlib.contextmanager
-def _members_exist() -> Iterator[None]:
-    """Raise `IntegrityError` if the broker does not know a member of a container that it served."""
+def members_exist() -> Iterator[None]:
+    """Raise `IntegrityError` if the broker does not know a member of a container or group that it served."""
     try:
         yield
     except errors.NotFoundError:
         raise errors.IntegrityError(
-            "The broker does not know a member of a container that it served: it contradicts itself."
+            "The broker does not know a member of a container or group that it served: it contradicts itself."
         ) from None
 
 

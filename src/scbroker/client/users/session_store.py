@@ -367,13 +367,9 @@ class KeptSessions:
                 error,
             )
 
-    async def forget(self, user_id: uuid.UUID) -> None:
-        """Remove the kept session of a user, if any."""
-        await io_thread.in_pool(self._store.remove, self._origin, user_id)
-
-    async def forget_if(self, kept: KeptSession) -> None:
-        """Remove a kept session unless another one was kept meanwhile."""
-        await io_thread.in_pool(self._store.remove, self._origin, kept.user_id, kept.found)
+    async def forget(self, user_id: uuid.UUID, found: SealedKeys | None = None) -> None:
+        """Remove the kept session of a user, if any; with `found`, only if it is still that one."""
+        await io_thread.in_pool(self._store.remove, self._origin, user_id, found)
 
     def _put(self, rings: list[KeyRing], anew: bool) -> None:
         user_id, swapped = rings[0].userId, False

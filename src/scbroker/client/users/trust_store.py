@@ -56,20 +56,6 @@ class Marks(Protocol):
         ...
 
 
-@runtime_checkable
-class LoggedMarks(Marks, Protocol):
-    """Marks with a log, so that a program can find those that changed since it looked last."""
-
-    def set_since(
-        self, kind: str, position: Position
-    ) -> tuple[Position, Sequence[tuple[bytes, bytes]]]:
-        """Return the present position, and key and value of the marks of a kind that were set since one.
-
-        All marks of the kind are returned if the store does not know any more which ones were set.
-        """
-        ...
-
-
 def raise_to(
     marks: Marks, kind: str, key: bytes, decide: Callable[[bytes | None], bytes | None]
 ) -> None:
@@ -180,23 +166,20 @@ class MemoryTrustStore:
         self._passes[user_id] = device_pass
 
 
-class _MemoryMarks:
+class _MemoryMarks(_Values):
     def __init__(self) -> None:
-        self._values = _Values()
+        super().__init__()
         self._lock = threading.Lock()
 
-    def get(self, kind: str, key: bytes) -> bytes | None:
-        return self._values.get(kind, key)
-
-    def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
+    def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
         with self._lock:
-            return self._values.page(kind, after, count)
+            return super().page(kind, after, count)
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         with self._lock:
-            if self._values.get(kind, key) != expected:
+            if self.get(kind, key) != expected:
                 return False
-            self._values.set(kind, key, value)
+            self.set(kind, key, value)
             return True
 
 
@@ -208,7 +191,7 @@ class FileTrustStore:
         self.directory: Path = Path(directory).absolute()
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
-        return _FileMarks(LocalState(self.directory), userId, secret)
+        return FileMarks(LocalState(self.directory), userId, secret)
 
     def read_pass(self, user_id: uuid.UUID) -> bytes | None:
         if not self.directory.is_dir():
@@ -243,7 +226,7 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
     value: bytes
 
 
-class _FileMarks:
+class FileMarks:
     """The marks of a user in memory, and the log of them in the state file, to which other processes append.
 
     Each entry has a MAC over itself and the MAC of the entry before. Each process reads what others have
@@ -293,6 +276,10 @@ class _FileMarks:
     def set_since(
         self, kind: str, position: Position
     ) -> tuple[Position, Sequence[tuple[bytes, bytes]]]:
+        """Return the present position, and key and value of the marks of a kind that were set since one.
+
+        All marks of the kind are returned if the store does not know any more which ones were set.
+        """
         with self._state as connection:
             self._read(connection)
             at = position[0] - self._position[0] + len(self._entries)
