@@ -366,6 +366,13 @@ class Broker:
             return None
         return SessionUser(session.id, session.fingerprint, session.chain_length, token_hash)
 
+    async def chain_of(self, user: SessionUser) -> KeyChain:
+        """Return a user's key chain; a long one is not verified on the event loop or in the writer."""
+        length = user.chain_length
+        if (cached := self.chains.cached(user.id, length)) is not None:
+            return cached
+        return await self.database.read(lambda c: self.chains.get(c, user.id, length), large=True)
+
     def record(
         self,
         connection: Connection,

@@ -274,7 +274,12 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()
         closes = self._surplus or self.expect_100_continue or not self.parser.should_keep_alive()
         id = self._gate.log.id_for(_host(self.scope), self.headers)
-        self._refusals += _refusal(id, closes=closes)
+        response = problem(overloaded())
+        headers = {**response.headers, REQUEST_ID_HEADER: id}
+        headers |= {"Connection": "close"} if closes else {}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._refusals += f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode()
+        self._refusals += bytes(response.body)
         self._gate.log.refused(id, self.parser.get_method().decode(), kind.name.lower())
         # A quarter of the connections is never kept waiting: proxies open new ones if all others wait.
         if closes or 4 * self._gate.refusing >= 3 * self._gate.max_connections:
@@ -322,16 +327,6 @@ class Connection(HttpToolsProtocol):
         stalls = self._stalled is not None and now - self._stalled > _STALLED_SECONDS
         if idles or stalls:
             self.transport.abort()
-
-
-def _refusal(id: str, *, closes: bool) -> bytes:
-    """Return the response to the request of this id, with a random wait."""
-    response = problem(overloaded())
-    headers = {**response.headers, REQUEST_ID_HEADER: id}
-    if closes:
-        headers["Connection"] = "close"
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + bytes(response.body)
 
 
 def _host(scope: Any) -> str | None:

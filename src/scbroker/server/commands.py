@@ -83,42 +83,37 @@ def serve(settings: Settings) -> None:
     of_clients = origins(settings)
     listeners = _listen(settings.host, settings.port)
     address = address_of(settings.host, listeners[0].getsockname()[1])
+    found = of_clients or frozenset([canonical_origin(address)])
     prepare(settings)
     with stores.only_broker(settings):
-        _serve(settings, address, of_clients or frozenset([canonical_origin(address)]), listeners)
-
-
-def _serve(
-    settings: Settings, address: str, origins: frozenset[str], listeners: list[socket.socket]
-) -> None:
-    key = uuid.uuid4()
-    found: tuple[int | None, bool] = asyncio.run(_WAITING.copy()(_provision, settings, key))
-    users, is_first = found
-    _log.info(
-        "started",
-        version=importlib.metadata.version("scbroker"),
-        address=address,
-        workers=settings.workers,
-        database=stores.database_url(settings).partition(":")[0],
-        objects=stores.objects_url(settings).partition(":")[0],
-        revision=newest(),
-        settings=changed(settings),
-    )
-    _greet(address, settings, key if is_first else None, users)
-    if settings.workers == 1:
-        tracing.start("scbroker")
-        app = create_app(lambda: _lasting_broker(settings, origins))
-        uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
-        return
-    # Workers are new processes, which load the settings from their environment.
-    os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
-    if settings.data_dir:
-        os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
-    config = _configuration(
-        settings, f"{__name__}:worker_app", factory=True, workers=settings.workers
-    )
-    with metrics.shared_by_workers():
-        Multiprocess(config, sockets=listeners).run()
+        key = uuid.uuid4()
+        ready: tuple[int | None, bool] = asyncio.run(_WAITING.copy()(_provision, settings, key))
+        users, is_first = ready
+        _log.info(
+            "started",
+            version=importlib.metadata.version("scbroker"),
+            address=address,
+            workers=settings.workers,
+            database=stores.database_url(settings).partition(":")[0],
+            objects=stores.objects_url(settings).partition(":")[0],
+            revision=newest(),
+            settings=changed(settings),
+        )
+        _greet(address, settings, key if is_first else None, users)
+        if settings.workers == 1:
+            tracing.start("scbroker")
+            app = create_app(lambda: _lasting_broker(settings, found))
+            uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
+            return
+        # Workers are new processes, which load the settings from their environment.
+        os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(found))
+        if settings.data_dir:
+            os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
+        config = _configuration(
+            settings, f"{__name__}:worker_app", factory=True, workers=settings.workers
+        )
+        with metrics.shared_by_workers():
+            Multiprocess(config, sockets=listeners).run()
 
 
 def worker_app() -> Starlette:

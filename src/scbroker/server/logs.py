@@ -256,32 +256,29 @@ class RequestLog:
         try:
             yield entry
         finally:
-            self._finish(entry)
+            metrics.RECEIVED.inc(entry.received)
+            metrics.SENT.inc(entry.sent)
+            ended = time.perf_counter()
+            seconds = ended - entry.started
+            if entry.path:
+                answered = (entry.answered or ended) - entry.started
+                metrics.count_answered(entry.method, entry.path, entry.status or 500, answered)
+            shared: dict[str, Any] = {
+                "method": entry.method,
+                "path": entry.path or None,
+                "status": entry.status,
+                "seconds": round(seconds, 4),
+                "user": entry.user,
+            }
+            # Proxies and monitors check the broker's health every second: only failures are logged.
+            if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
+                _log.info("request", received=entry.received, sent=entry.sent, **shared)
+            if entry.path and seconds - entry.idle >= self._slow_seconds:
+                metrics.SLOW.labels(entry.method, entry.path).inc()
+                waits = {part: round(getattr(entry, part), 4) for part in get_args(Part)}
+                _log.warning("slow request", **shared, **waits)
 
     def refused(self, id: str, method: str, kind: str) -> None:
         """Log a request that was refused at its head."""
         if self.is_complete:
             _log.info("request refused", request=id, method=method, kind=kind)
-
-    def _finish(self, entry: Entry) -> None:
-        metrics.RECEIVED.inc(entry.received)
-        metrics.SENT.inc(entry.sent)
-        ended = time.perf_counter()
-        seconds = ended - entry.started
-        if entry.path:
-            answered = (entry.answered or ended) - entry.started
-            metrics.count_answered(entry.method, entry.path, entry.status or 500, answered)
-        shared: dict[str, Any] = {
-            "method": entry.method,
-            "path": entry.path or None,
-            "status": entry.status,
-            "seconds": round(seconds, 4),
-            "user": entry.user,
-        }
-        # Proxies and monitors check the broker's health every second: only failures are logged.
-        if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
-            _log.info("request", received=entry.received, sent=entry.sent, **shared)
-        if entry.path and seconds - entry.idle >= self._slow_seconds:
-            metrics.SLOW.labels(entry.method, entry.path).inc()
-            waits = {part: round(getattr(entry, part), 4) for part in get_args(Part)}
-            _log.warning("slow request", **shared, **waits)

@@ -99,11 +99,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
     is stored is read only for records that this refuses: those that are stored need no signature.
     """
     user = items[0].user
-    chain = broker.chains.cached(user.id, user.chain_length)
-    if chain is None:
-        chain = await broker.database.read(
-            lambda c: broker.chains.get(c, user.id, user.chain_length), large=True
-        )
+    chain = await broker.chain_of(user)
     outcomes: list[Outcome | None] = [*await _verify_each(items, chain)]
     refused = [n for n, outcome in enumerate(outcomes) if outcome is not None]
     if refused:
@@ -125,23 +121,17 @@ async def _verify_each(
 
     A batch of one signature is verified in one thread: the others would verify it once more each.
     """
-    at_once = len(items) if _has_one_signature(items) else _VERIFIED_AT_ONCE
+    if len(items) == 1:
+        return [_refusal(chain, items[0])]
+    signatures = {batch.signature_of(item.signed.signature) for item in items}
+    at_once = len(items) if len(signatures) == 1 else _VERIFIED_AT_ONCE
 
     def verify(first: int) -> list[errors.RejectedError | None]:
         return [_refusal(chain, item) for item in items[first : first + at_once]]
 
-    if len(items) == 1:
-        return verify(0)
     starts = range(0, len(items), at_once)
     found = await asyncio.gather(*(asyncio.to_thread(verify, first) for first in starts))
     return [refusal for some in found for refusal in some]
-
-
-def _has_one_signature(items: Sequence[Incoming]) -> bool:
-    """Return whether the records seem to have one signature, or that of one batch."""
-    return (
-        len(items) == 1 or len({batch.signature_of(item.signed.signature) for item in items}) == 1
-    )
 
 
 def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None:

@@ -297,8 +297,8 @@ class SqliteDatabase(Database):
         self._path, self._wait = path, wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        # Connections for the writer thread, `read` and `query`, and unused ones of the reading threads.
-        self._writing, self._reader, self._autocommitting = (self._connect() for _ in range(3))
+        # Connections for the writer thread, for reads on the event loop, and unused ones of reading threads.
+        self._writing, self._reader = self._connect(), self._connect()
         # Savepoints keep replaced pages in memory: by default, even those of one create go to a temporary
         # file.
         self._writing.driver.execute("PRAGMA temp_store=MEMORY")
@@ -349,7 +349,7 @@ class SqliteDatabase(Database):
 
     async def query(self, work: Work[T]) -> T:
         with _working("query"):
-            return work(self._autocommitting)
+            return work(self._reader)
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         deadline = time.monotonic() + self._wait
@@ -409,7 +409,7 @@ class SqliteDatabase(Database):
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
         self._threads.shutdown()
-        for each in (self._writing, self._reader, self._autocommitting, *self._unused):
+        for each in (self._writing, self._reader, *self._unused):
             each.driver.close()
 
     def _write_all(self) -> None:

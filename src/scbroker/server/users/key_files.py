@@ -100,10 +100,9 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     check_reminder(message.reminder)
     records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
-    # Verify the caller's key chain before the write needs it: a long one would occupy the writer.
-    length = call.session.chain_length
-    if broker.chains.cached(user_id, length) is None:
-        await broker.database.read(lambda c: broker.chains.get(c, user_id, length), large=True)
+    await broker.chain_of(
+        call.session
+    )  # before the write needs it: a long one would occupy the writer
 
     def write(connection: Connection) -> None:
         keys = broker.keys.at(connection, writing=True)
