@@ -20,7 +20,7 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from scbroker import errors
 from scbroker.cards import ContactCard
@@ -104,6 +104,7 @@ from scbroker.vocabulary import ContainerAccessLevel, KeyType, holder_of, uuid_o
 from scbroker.wire.containers import MAX_BATCH
 
 _log = logging.getLogger("scbroker")
+P = ParamSpec("P")
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing_extensions
@@ -320,13 +321,9 @@ class BrokerProvider(Operations, abc.ABC):
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.
         After an `unreachableError` either the old or the new secrets are valid: try the new ones first.
         The broker learns what it learns at `register`, and the new public keys."""
-        session = self._session()
         accounts.check_credentials(password, passphrase, reminder, self._validator)
-        return await session.hold(
-            accounts.change_credentials(
-                session, self._kept, password, passphrase, reminder, compromised
-            )
-        )
+        secrets = password, passphrase, reminder
+        return await self._hold(accounts.change_credentials, self._kept, *secrets, compromised)
 
     @operation
     async def getKeyRing(self) -> KeyRing:
@@ -412,8 +409,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         Raises `notAuthenticatedError` also if the keys were replaced on another device. The broker learns
         that the user deletes the KeyFile, and forgets it."""
-        session = self._session()
-        return await session.hold(accounts.delete(session))
+        return await self._hold(accounts.delete)
 
     @operation
     async def getKeyFile(self, passphrase: str) -> bytes:
@@ -424,9 +420,8 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `credentialsError` for a wrong passphrase or if no KeyFile is stored, `invalidArgumentError`
         for an empty passphrase, `throttledError` after too many guesses. The broker learns a proof of the
         passphrase and no more."""
-        session = self._session()
         checked_secret(passphrase, "passphrase")
-        return await session.hold(accounts.fetch(session, passphrase))
+        return await self._hold(accounts.fetch, passphrase)
 
     @operation
     async def needToSyncAccount(self, userId: Id, keyFileData: Octets) -> bool:
@@ -538,7 +533,9 @@ class BrokerProvider(Operations, abc.ABC):
         change may take effect at any time. The broker learns what it learns at `createContainer`, and records
         the result as a fetch."""
         new = NewContainer(content, customHeaderObject, accessLevels, type)
-        return await self._update(containerId, changed_fields(new, progress), ifVersion)
+        return await self._hold(
+            writing.update, containerId, changed_fields(new, progress), ifVersion
+        )
 
     @operation
     async def updateContainerHeader(
@@ -555,7 +552,7 @@ class BrokerProvider(Operations, abc.ABC):
         The broker learns that the header changed, and its size. The result is that of `getSecuredContainer`,
         with a sealed content of up to 64 KiB: the broker records that as a fetch (`Accessed`)."""
         change = Change(header=encode_header(customHeaderObject))
-        return await self._update(containerId, change, ifVersion)
+        return await self._hold(writing.update, containerId, change, ifVersion)
 
     @operation
     async def updateContainerContent(
@@ -577,7 +574,7 @@ class BrokerProvider(Operations, abc.ABC):
         The broker learns that the content changed, and its size. The result is that of `getSecuredContainer`,
         with the sealed header: the broker records that as a fetch (`Accessed`)."""
         change = Change(content=checked_content(content), progress=progress or no_progress)
-        return await self._update(containerId, change, ifVersion)
+        return await self._hold(writing.update, containerId, change, ifVersion)
 
     @operation
     async def updateContainerAccessLevels(
@@ -602,7 +599,7 @@ class BrokerProvider(Operations, abc.ABC):
         have the key, and the list may take effect at any time: make any other change to void it.
         The broker learns the new members and their permissions."""
         change = Change(grants=arguments.checked_grants(accessLevels))
-        return await self._append(containerId, change, ifVersion)
+        return await self._hold(writing.append, containerId, change, ifVersion)
 
     @operation
     async def updateContainersAccessLevels(
@@ -743,7 +740,9 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
         meanwhile, `invalidArgumentError` for a label of more than 256 bytes. After an error whose `outcome`
         is `Uncertain` the change may take effect at any time. The broker learns the new type."""
-        return await self._append(containerId, Change(type=arguments.checked_type(type)), ifVersion)
+        return await self._hold(
+            writing.append, containerId, Change(type=arguments.checked_type(type)), ifVersion
+        )
 
     @operation
     async def getContainer(
@@ -825,9 +824,8 @@ class BrokerProvider(Operations, abc.ABC):
 
         The broker learns that the caller lists containers, of which type, and which versions this device has
         read; with `headers`, that it fetches each header, and when (`Accessed`)."""
-        session = self._session()
         wanted = _wanted(containerType, limit, headers, headerType)
-        return await session.hold(contents.page(session, wanted, startAfter))
+        return await self._hold(contents.page, wanted, startAfter)
 
     @stream_operation
     def iterContainers(
@@ -936,7 +934,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
         deleted already. After an error whose `outcome` is `Uncertain` the deletion may take effect at any
         time. The broker learns who deletes the container, and when."""
-        return await self._append(containerId, Change(delete=True), None)
+        return await self._hold(writing.append, containerId, Change(delete=True), None)
 
     @operation
     async def leaveContainer(self, containerId: Id, *, abandon: bool = False) -> None:
@@ -957,8 +955,7 @@ class BrokerProvider(Operations, abc.ABC):
         `conflictError` if access was changed during each of 16 attempts. After an error whose `outcome` is
         `Uncertain` the departure may take effect as long as the access list is not changed.
         The broker learns who leaves, and when."""
-        session = self._session()
-        return await session.hold(marks.leave(session, containerId, abandon=abandon))
+        return await self._hold(marks.leave, containerId, abandon=abandon)
 
     @operation
     async def blockUser(self, userId: UserId) -> None:
@@ -980,16 +977,14 @@ class BrokerProvider(Operations, abc.ABC):
         """Let a user give the caller access again. A user who is not blocked is ignored.
 
         Raises `notAuthenticatedError` without a session. The broker learns who is unblocked."""
-        session = self._session()
-        return await session.hold(accounts.unblock(session, userId))
+        return await self._hold(accounts.unblock, userId)
 
     @operation
     async def getBlockedUsers(self) -> list[uuid.UUID]:
         """Return the users whom the caller has blocked, ascending by id. The list is the broker's word.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
-        session = self._session()
-        return await session.hold(accounts.blocked(session))
+        return await self._hold(accounts.blocked)
 
     @operation
     async def createGroup(
@@ -1027,8 +1022,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         Raises `integrityError` if the broker's list leaves out a group of which the caller is a member.
         The broker learns that the groups are read."""
-        session = self._session()
-        return await session.hold(groups.groups(session, offered=offered))
+        return await self._hold(groups.groups, offered=offered)
 
     @operation
     async def getGroupMembers(self, groupId: GroupId) -> list[GroupMember]:
@@ -1036,8 +1030,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
         `untrustedError` for members whom no manager signed. The broker learns that the group is read."""
-        session = self._session()
-        return await session.hold(groups.members(session, groupId))
+        return await self._hold(groups.members, groupId)
 
     @operation
     async def acceptGroup(self, groupId: GroupId) -> Group:
@@ -1047,8 +1040,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
         `untrustedError` if the group cannot be verified. The broker learns that the caller accepts it."""
-        session = self._session()
-        return await session.hold(groups.accept(session, groupId))
+        return await self._hold(groups.accept, groupId)
 
     @operation
     async def declineGroup(self, groupId: GroupId) -> None:
@@ -1059,8 +1051,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `invalidArgumentError` for a group that the caller has accepted (leave it instead) and for its
         only member; `notFoundError` if the caller is not a member, `deletedError` after deletion.
         The broker learns who declines, and when."""
-        session = self._session()
-        return await session.hold(groups.decline(session, groupId))
+        return await self._hold(groups.decline, groupId)
 
     @operation
     async def leaveGroup(self, groupId: GroupId, *, abandon: bool = False) -> None:
@@ -1075,8 +1066,7 @@ class BrokerProvider(Operations, abc.ABC):
         `conflictError` if the group was changed during each of 16 attempts. After an error whose `outcome` is
         `Uncertain` the departure may take effect as long as the caller's membership is not changed.
         The broker learns who leaves, and when."""
-        session = self._session()
-        return await session.hold(groups.leave(session, groupId, abandon=abandon))
+        return await self._hold(groups.leave, groupId, abandon=abandon)
 
     @operation
     async def addGroupMembers(self, groupId: GroupId, members: Members) -> Group:
@@ -1095,8 +1085,7 @@ class BrokerProvider(Operations, abc.ABC):
         after 16 attempts. After an error whose `outcome` is `Uncertain`, the users may have the group's key:
         `renewGroup(newKey=True)` replaces it.
         The broker learns the users and their roles."""
-        session = self._session()
-        return await session.hold(groups.change(session, groupId, groups.checked_addition(members)))
+        return await self._hold(groups.change, groupId, groups.checked_addition(members))
 
     @operation
     async def removeGroupMembers(
@@ -1135,8 +1124,7 @@ class BrokerProvider(Operations, abc.ABC):
         member, `invalidArgumentError` for a user who is named twice, `tooLargeError` in the last epoch,
         `conflictError` if another manager changed the same user or after 16 attempts.
         The broker learns the roles."""
-        session = self._session()
-        return await session.hold(groups.change(session, groupId, groups.checked_roles(roles)))
+        return await self._hold(groups.change, groupId, groups.checked_roles(roles))
 
     @operation
     async def setGroupManagers(self, groupId: GroupId, managers: Managers) -> Group:
@@ -1150,10 +1138,7 @@ class BrokerProvider(Operations, abc.ABC):
         `keySubstitutionError` and `blockedError` as `addGroupMembers`, `tooLargeError` for more than 16,
         `conflictError` if another owner changed the managers or after 16 attempts.
         The broker learns the managers."""
-        session = self._session()
-        return await session.hold(
-            groups.change(session, groupId, groups.checked_managers(managers))
-        )
+        return await self._hold(groups.change, groupId, groups.checked_managers(managers))
 
     @operation
     async def renameGroup(
@@ -1167,9 +1152,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `invalidArgumentError` for a name or description that `createGroup` refuses, and for neither;
         `permissionDeniedError` if the caller is not a manager, `conflictError` if another manager changed the
         same text or after 16 attempts. The broker learns that the group was changed."""
-        session = self._session()
-        intents = groups.checked_texts(name, description)
-        return await session.hold(groups.change(session, groupId, intents))
+        return await self._hold(groups.change, groupId, groups.checked_texts(name, description))
 
     @operation
     async def renewGroup(
@@ -1184,8 +1167,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `permissionDeniedError` for a reader, and with `newKey` for a caller who is not a manager;
         `notFoundError` if the caller is not a member, and what `removeGroupMembers` raises for a new key.
         The broker learns that the containers are renewed together."""
-        session = self._session()
-        return await session.hold(groups.renew(session, groupId, newKey, progress))
+        return await self._hold(groups.renew, groupId, newKey, progress)
 
     @operation
     async def replaceGroup(
@@ -1202,10 +1184,9 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `permissionDeniedError` if the caller is not a sharer of the old group, `notFoundError` if a
         group is unknown, `invalidArgumentError` for the same group twice.
         The broker learns that the group is replaced."""
-        session = self._session()
         if groupId == newGroupId:
             raise errors.InvalidArgumentError("newGroupId must name another group than groupId")
-        return await session.hold(groups.replace_group(session, groupId, newGroupId, progress))
+        return await self._hold(groups.replace_group, groupId, newGroupId, progress)
 
     @operation
     async def deleteGroup(self, groupId: GroupId) -> None:
@@ -1218,8 +1199,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `permissionDeniedError` if the caller is not an owner, `rejectedError` while a container that
         the group can share or delete has nobody else: give somebody access, or delete it; `deletedError`
         after deletion. The broker learns who deletes the group, and when."""
-        session = self._session()
-        return await session.hold(group_writing.delete(session, groupId))
+        return await self._hold(group_writing.delete, groupId)
 
     @operation
     async def getUsage(self) -> Usage:
@@ -1230,8 +1210,7 @@ class BrokerProvider(Operations, abc.ABC):
         would exceed a quota gets a `quotaExceededError`. The client cannot verify the numbers.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the usage is read."""
-        session = self._session()
-        return await session.hold(accounts.fetch_usage(session))
+        return await self._hold(accounts.fetch_usage)
 
     @operation
     async def getSentChanges(self, containerId: Id) -> Sequence[SentChange]:
@@ -1284,8 +1263,7 @@ class BrokerProvider(Operations, abc.ABC):
         Raises `conflictError` if another change than `accept` is the newest one by now, and what
         `getContainer` raises. The broker learns that the caller reads the container's metadata and two of its
         access lists."""
-        session = self._session()
-        return await session.hold(marks.confirm(session, containerId, accept))
+        return await self._hold(marks.confirm, containerId, accept)
 
     @operation
     async def resetEventMark(
@@ -1418,45 +1396,34 @@ class BrokerProvider(Operations, abc.ABC):
         """Return the error message for a missing session; "" for the default message of the error."""
         return ""
 
-    def _update(
-        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
-    ) -> Work[SecuredContainer]:
+    def _hold(
+        self, work: Callable[Concatenate[Session, P], Work[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Work[T]:
+        """Return work of the current session, which counts as under way until it ends."""
         session = self._session()
-        return session.hold(writing.update(session, containerId, change, ifVersion))
+        return session.hold(work(session, *args, **kwargs))
 
     def _update_each(
         self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
     ) -> Work[list[SecuredContainer | errors.BrokerError]]:
         """Change the access of the containers that an argument names; raise if it names one twice."""
-        session = self._session()
         arguments.check_named_once(argument, [container_id for container_id, _ in items])
         changes = {container_id: Change(grants=grants) for container_id, grants in items}
-        return session.hold(writing.update_each(session, changes))
-
-    def _append(self, containerId: uuid.UUID, change: Change, ifVersion: int | None) -> Work[None]:
-        session = self._session()
-
-        async def work() -> None:
-            await writing.append(session, containerId, change, ifVersion)
-
-        return session.hold(work())
+        return self._hold(writing.update_each, changes)
 
     def _read(
         self,
         containerId: uuid.UUID,
         use: Callable[[Session, fetching.Opened], Work[T]],
-        *,
-        header: bool = False,
-        content: bool = False,
+        **wanted: Unpack[fetching.Wanted],
     ) -> Work[T]:
-        """Fetch and open a container with these parts, and return what `use` makes of it."""
-        session = self._session()
+        """Fetch and open a container with the wanted parts, and return what `use` makes of it."""
 
-        async def work() -> T:
-            fetched = await fetching.fetch(session, containerId, header=header, content=content)
+        async def work(session: Session) -> T:
+            fetched = await fetching.fetch(session, containerId, **wanted)
             return await use(session, fetching.open_fetched(session, fetched))
 
-        return session.hold(work())
+        return self._hold(work)
 
     async def _log_in(
         self,

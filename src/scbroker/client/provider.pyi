@@ -8,7 +8,18 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+    runtime_checkable,
+)
 
 from scbroker import errors
 from scbroker.cards import ContactCard
@@ -63,6 +74,7 @@ from scbroker.vocabulary import (
 )
 
 _log = logging.getLogger("scbroker")
+P = ParamSpec("P")
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 if TYPE_CHECKING:
@@ -843,22 +855,17 @@ class BaseProvider(BrokerProvider, Operations):
     _validator: Validator
     def _session(self) -> Session: ...
     def _how_to_begin(self) -> str: ...
-    def _update(
-        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
-    ) -> Work[SecuredContainer]: ...
+    def _hold(
+        self, work: Callable[Concatenate[Session, P], Work[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Work[T]: ...
     def _update_each(
         self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
     ) -> Work[list[SecuredContainer | errors.BrokerError]]: ...
-    def _append(
-        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
-    ) -> Work[None]: ...
     def _read(
         self,
         containerId: uuid.UUID,
         use: Callable[[Session, fetching.Opened], Work[T]],
-        *,
-        header: bool = False,
-        content: bool = False,
+        **wanted: Unpack[fetching.Wanted],
     ) -> Work[T]: ...
     async def _log_in(
         self,

@@ -415,15 +415,19 @@ async def create(session: Session, change: Change) -> SecuredContainer:
 async def update(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> SecuredContainer:
-    """Append a change; return the container as its author is served it afterwards."""
-    return (await append(session, container_id, change, if_version)).result(session)
+    """Append a change; return the container as its author is served it afterwards.
+
+    If others change other fields meanwhile, the change is appended after their records.
+    """
+    item = Writing(change, container_id.bytes, if_version=if_version)
+    return (await _write(session, item)).result(session)
 
 
 async def append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
-) -> Writing:
-    """Append a change; if others change other fields meanwhile, append it after their records."""
-    return await _write(session, Writing(change, container_id.bytes, if_version=if_version))
+) -> None:
+    """Append a change as `update` does; after a deletion there is no result."""
+    await _write(session, Writing(change, container_id.bytes, if_version=if_version))
 
 
 async def create_each(
