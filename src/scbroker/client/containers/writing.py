@@ -803,84 +803,51 @@ def draft(session: Session, item: Writing, recipients: Recipients) -> Attempt:
     The author acts for the group through which they read, if any. `recipients` have the keys of the users and
     groups of a new access list.
     """
-    fetched = item.basis.fetched
+    change, key, fetched = item.change, item.basis.key, item.basis.fetched
+    container_id, author, opened = item.container_id, session.fingerprint, None
+    before, salted, container_key = None, None, None
     if fetched is None:
-        return _draft_first(session, item, recipients)
-    try:
-        opened = fetching.open_fetched(session, fetched)
-    except (errors.DecryptionError, errors.IntegrityError):
-        # Without the container's key a member can still remove or replace its parts.
-        opened = Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
-    return _draft_next(session, item, opened, recipients)
-
-
-def _draft_first(session: Session, item: Writing, recipients: Recipients) -> Attempt:
-    change, key, time = item.change, item.basis.key, item.basis.time
-    container_key = random_bytes(KEY_SIZE)
-    text = None if change.type is KEEP else change.type
-    salted, digest = make_type(item.container_id, text)
-    access = make_access(
-        item.container_id, 1, session.fingerprint, digest, container_key, change.recipients, recipients, {}
-    )  # fmt: skip
-    commitment = access.governing.keyCommitment
-    parts = {
-        role: sealed.finish(container_key, commitment) for role, sealed in change.sealed.items()
-    }
-    record = ContainerRecord(
-        containerId=item.container_id,
-        nonce=item.nonce,
-        version=1,
-        parent=None,
-        author=session.fingerprint,
-        keyIndex=key.index,
-        time=max(time, key.introduced),
-        link=None,
-        governing=access.governing,
-        header=parts.get(Role.Header),
-        content=parts.get(Role.Content),
-        tombstone=False,
-    )
-    content = change.sealed.get(Role.Content)
-    length = None if content is None else content.length
-    return _judged(item, record, access, salted, text, length)
-
-
-def _draft_next(session: Session, item: Writing, opened: Opened, recipients: Recipients) -> Attempt:
-    change, state, basis = item.change, opened.state, item.basis
-    version = state.record.version + 1
-    before = state.governing.governing
-    served = opened.view.type
-    text = open_type(state, served)
-    via = None if opened.group is None else via_at(opened.group, basis.time)
-    salted, digest = None, before.type
-    if change.type is not KEEP and (served is None or change.type != text):
-        text = change.type
-        salted, digest = make_type(state.container_id, text)
-    access, container_key, governing = None, opened.container_key, None
-    if basis.grants is not None:
+        version, parent, link, via = 1, None, None, None
+        time = max(item.basis.time, key.introduced)
+        text = None if change.type is KEEP else change.type
+        salted, digest = make_type(container_id, text)
+    else:
+        opened = _opened(session, fetched)
+        state, container_key = opened.state, opened.container_key
+        version, parent = state.record.version + 1, state.head.hash
+        link = Link(state.governing.record.version, state.governing.known.hash)
+        via = None if opened.group is None else via_at(opened.group, item.basis.time)
+        time = time_after(opened, key, item.basis.time)
+        before, served = state.governing.governing, opened.view.type
+        text, digest = open_type(state, served), before.type
+        if change.type is not KEEP and (served is None or change.type != text):
+            text = change.type
+            salted, digest = make_type(container_id, text)
+    access, governing = None, None
+    commitment = b"" if before is None else before.keyCommitment
+    if item.basis.grants is not None:
         container_key = random_bytes(KEY_SIZE)
         access = make_access(
-            state.container_id, version, session.fingerprint, digest, container_key, basis.grants, recipients,
-            members_of(state), None if via is None else via.group,
+            container_id, version, author, digest, container_key, item.basis.grants, recipients,
+            {} if opened is None else members_of(opened.state), None if via is None else via.group,
         )  # fmt: skip
-        governing = access.governing
-    elif digest != before.type:
+        governing, commitment = access.governing, access.governing.keyCommitment
+    elif before is not None and digest != before.type:
         governing = msgspec.structs.replace(before, type=digest)
-    commitment = (governing or before).keyCommitment
     is_resealed = access is not None
     parts = {
         role: _part(change, role, opened, container_key, commitment, is_resealed=is_resealed)
         for role in Role
     }
     record = ContainerRecord(
-        containerId=state.container_id,
-        nonce=None,
+        containerId=container_id,
+        nonce=item.nonce,
         version=version,
-        parent=state.head.hash,
-        author=session.fingerprint,
-        keyIndex=basis.key.index,
-        time=time_after(opened, basis.key, basis.time),
-        link=Link(state.governing.record.version, state.governing.known.hash),
+        parent=parent,
+        author=author,
+        keyIndex=key.index,
+        time=time,
+        link=link,
         governing=governing,
         header=parts[Role.Header],
         content=parts[Role.Content],
@@ -889,11 +856,19 @@ def _draft_next(session: Session, item: Writing, opened: Opened, recipients: Rec
     )
     content = change.sealed.get(Role.Content)
     length = None if content is None else content.length
-    if content is None and record.content is not None:
+    if opened is not None and content is None and record.content is not None:
         # Another member may have sealed an invalid part key. It must not keep the author from other changes.
         with contextlib.suppress(errors.DecryptionError, errors.IntegrityError):
             length = opened.length
     return _judged(item, record, access, salted, text, length)
+
+
+def _opened(session: Session, fetched: Fetched) -> Opened:
+    """Open a container; without its key a member can still remove or replace its parts."""
+    try:
+        return fetching.open_fetched(session, fetched)
+    except (errors.DecryptionError, errors.IntegrityError):
+        return Opened(fetched.state, fetched.view, fetched.time, fetched.group, None)
 
 
 def _judged(
@@ -1101,7 +1076,7 @@ def _grants(entries: Mapping[bytes, Entry]) -> Grants:
 def _part(
     change: Change,
     role: Role,
-    opened: Opened,
+    opened: Opened | None,
     container_key: bytes | None,
     commitment: bytes,
     *,
@@ -1117,7 +1092,9 @@ def _part(
                 "whole container with updateContainer."
             )
         return change.sealed[role].finish(container_key, commitment)
-    part = opened.state.record.part(role) if change.keeps(role) else None
+    if opened is None or not change.keeps(role):
+        return None
+    part = opened.state.record.part(role)
     if part is None or not is_resealed:
         return part
     found = opened.part(role)
