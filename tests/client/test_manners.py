@@ -147,3 +147,34 @@ def test_a_provider_keeps_its_folders_when_the_program_changes_its_working_direc
     assert keychain.directory == tmp_path / "keychain"
     assert {each.name for each in tmp_path.iterdir()} == {"cache", "kept", "other", "trust"}
     assert not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_waits_until_no_thread_makes_a_decoder() -> None:
+    """In the child nobody would release the lock."""
+    done = run_script(
+        """
+        import dataclasses, os, threading, time, warnings
+        from scbroker.records import canonical
+        warnings.simplefilter("ignore", DeprecationWarning)
+        makes = threading.Event()
+
+        def kind():
+            makes.set()
+            time.sleep(0.2)
+            return int
+
+        @dataclasses.dataclass
+        class Slow:
+            number: "kind()"
+
+        threading.Thread(target=canonical.json_decoder, args=(Slow,)).start()
+        makes.wait()
+        if (pid := os.fork()) == 0:
+            canonical.json_decoder(int)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    assert done.stdout == "0\n", done.stderr

@@ -5,6 +5,7 @@ reader keeps these and verifies them, never a Struct that it encoded again. Ids 
 and nonces.
 """
 
+import os
 import re
 import threading
 import uuid
@@ -60,8 +61,14 @@ _MAKING: Final = threading.Lock()
 
 msgspec shares its description of a Struct among threads before the description is complete. A thread that
 makes a decoder of the same Struct at that moment gets an incomplete one, which ends the process by a
-segmentation fault.
+segmentation fault. A fork waits for the lock: its child would never be given it, or have the incomplete one.
 """
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_MAKING.acquire,
+        after_in_parent=_MAKING.release,
+        after_in_child=_MAKING.release,
+    )
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -108,11 +108,11 @@ class InForce:
     left: frozenset[bytes] = frozenset()
     """Fingerprints of users whose departure from this list is at hand (section 4.1)."""
 
-    @functools.cached_property
+    @property
     def record(self) -> ContainerRecord:
         return self.known.record
 
-    @functools.cached_property
+    @property
     def governing(self) -> records.Governing:
         return governing_of(self.known.record)
 
