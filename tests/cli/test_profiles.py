@@ -110,7 +110,7 @@ def test_a_wrong_value_is_refused_with_the_file(
     good = msgspec.to_builtins(profiles.load("work"))[field]
     write(file, file.read_text().replace(str(good), value))
     message = refused()
-    assert f"{file} is wrong: " in message
+    assert f"{file} is wrong: in profile work, " in message
     assert fault in message
 
 
@@ -134,6 +134,13 @@ def test_a_link_stays_a_link_and_its_target_is_replaced(file: Path, tmp_path: Pa
     assert file.is_symlink()
     assert "# kept elsewhere" in target.read_text()
     assert profiles.load(None) == profile()
+
+
+def test_nobody_is_registered_whose_profile_cannot_be_saved(file: Path, tmp_path: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tmp_path / "gone" / "scbroker.toml")
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be written"):
+        profiles.new_name(None)
 
 
 def test_a_disk_that_is_full_leaves_the_file_as_it_was(

@@ -9,8 +9,8 @@ import scbroker
 from scbroker import errors
 from scbroker.extras import install
 
-_EXTRAS: Final = {"ui": "ui", "serve": "server", "admin": "server"}
-"""The extra that a command needs, by its name; "cli" for every other command."""
+_EXTRAS: Final = {"ui": "ui", "serve": "server", "admin": "cli,server"}
+"""The extras that a command needs, by its name; "cli" for every other command."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2

@@ -151,6 +151,9 @@ def new_name(given: str | None) -> str:
     with _locked():
         if name in read().profiles:
             raise _taken(name)
+        import tempfile
+
+        tempfile.TemporaryFile(dir=path().resolve().parent).close()
     return name
 
 
@@ -169,14 +172,18 @@ def _taken(name: str) -> errors.BrokerError:
 
 def read() -> File:
     """Read the configuration file. Raises `InvalidArgumentError` for a wrong file."""
-    text = _text()
+    text, where = _text(), ""
     try:
         given = tomllib.loads(text)
         for name, profile in given.get("profiles", {}).items():
-            profile["name"] = name
+            where, profile["name"] = f"in profile {name}, ", name
+            msgspec.convert(profile, Profile)
+        where = ""
         return msgspec.convert(given, File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise errors.InvalidArgumentError(f"{path()} is wrong: {error}. Correct it.") from None
+        raise errors.InvalidArgumentError(
+            f"{path()} is wrong: {where}{error}. Correct it."
+        ) from None
 
 
 def _text() -> str:

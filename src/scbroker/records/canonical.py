@@ -65,9 +65,7 @@ segmentation fault. A fork waits for the lock: its child would never be given it
 """
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_MAKING.acquire,
-        after_in_parent=_MAKING.release,
-        after_in_child=_MAKING.release,
+        before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release
     )
 
 

@@ -62,8 +62,16 @@ def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
         page.enter()
         shown = words(page.get("/overview").expect(200))
         assert "Broker away" in shown
-        assert f"Nothing answers at {broker.url}" in shown
+        assert f"No broker answers at {broker.url}" in shown
         assert "SQLite" in shown
+
+
+@on_sqlite
+def test_an_address_that_no_broker_can_have_is_refused_before_the_page_opens(
+    broker: BrokerProcess,
+) -> None:
+    for address in ("broker.example", "http://[::1", f"{broker.url}/x"):
+        assert "address" in admin(broker, "ui", "--no-open", "--url", address).expect(2).error
 
 
 @pytest.mark.long

@@ -203,9 +203,13 @@ def ui(
     """
     from scbroker.cli.admin.page.page import operators_page
     from scbroker.cli.web import serving
+    from scbroker.wire.users import canonical_origin
+
+    address = (url or run.address).rstrip("/")
+    canonical_origin(address)  # an error for what no broker can have
 
     async def show(at: Stores) -> None:
-        page = partial(operators_page, at, url or run.address)
+        page = partial(operators_page, at, address)
         await serving.run(run.out, port, minutes, opens, page)
 
     run.use(show)

@@ -8,6 +8,7 @@ import http.client
 import re
 import urllib.error
 import urllib.request
+from http import HTTPStatus
 from typing import Final
 
 from starlette.requests import Request
@@ -77,8 +78,8 @@ def _state_of(url: str) -> str:
         ready = f"{url}/health/ready"
         with urllib.request.urlopen(ready, timeout=_SECONDS):  # noqa: S310 # of the operator's own settings
             return "ready"
-    except urllib.error.HTTPError:
-        return "not ready"
+    except urllib.error.HTTPError as error:
+        return "not ready" if error.code == HTTPStatus.SERVICE_UNAVAILABLE else "away"
     except (OSError, http.client.HTTPException):
         return "away"
 
