@@ -7,7 +7,6 @@ nobody else can read or change it. Nothing is ever looked up by name at the brok
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, TypeVar
@@ -59,7 +58,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contacts: Annotated[tuple[_Entry, ...], Meta(max_length=MAX_CONTACTS)] = ()
 
     def __post_init__(self) -> None:
@@ -67,11 +66,11 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if min(len(self.by_key), len(self.by_fingerprint)) < len(self.contacts):
             raise ValueError("a contact twice")
 
-    @functools.cached_property
+    @property
     def by_key(self) -> dict[str, _Entry]:
         return {entry.key: entry for entry in self.contacts}
 
-    @functools.cached_property
+    @property
     def by_fingerprint(self) -> dict[str, _Entry]:
         return {entry.fingerprint: entry for entry in self.contacts}
 
@@ -276,4 +275,4 @@ class Contacts(Operations):
 
 
 def _contacts(book: _Book) -> Sequence[Contact]:
-    return [book.by_key[key].contact for key in sorted(book.by_key)]
+    return [entry.contact for _, entry in sorted(book.by_key.items())]

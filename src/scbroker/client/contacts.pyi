@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, Self, TypeVar, Unpack, overload
 
@@ -36,12 +35,12 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def contact(self) -> Contact: ...
     ...
 
-class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contacts: Annotated[tuple[_Entry, ...], Meta(max_length=MAX_CONTACTS)] = ()
     def __post_init__(self) -> None: ...
-    @functools.cached_property
+    @property
     def by_key(self) -> dict[str, _Entry]: ...
-    @functools.cached_property
+    @property
     def by_fingerprint(self) -> dict[str, _Entry]: ...
     def get(self, name: str) -> _Entry: ...
     def replace(self, old: _Entry, **fields: Any) -> _Book: ...

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, Self
 
@@ -74,6 +74,7 @@ class Listing:
         """The number of containers that are left out, because strangers can change them."""
         self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
+        self._order: list[str] | None = None
         for name, entry in sorted(entries, key=itemgetter(0)):
             self._named.setdefault(name, []).append(entry)
 
@@ -128,7 +129,7 @@ class Listing:
     def changed(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> Listing:
         """Return a listing in which this container of `path` is named `new`, or was deleted."""
         other = copy(self)
-        other.__dict__.pop("_sorted", None)
+        other._order = None
         other._named = dict(self._named)
         for name in {path, new}:
             kept = [each for each in other._named.pop(name, ()) if each.id != container_id]
@@ -142,9 +143,11 @@ class Listing:
         is_folder = self.children(path, 1) is not None
         return info_of(path, *self._named[path], is_folder=is_folder)
 
-    @cached_property
+    @property
     def _sorted(self) -> list[str]:
-        return sorted(self._named)
+        if self._order is None:
+            self._order = sorted(self._named)
+        return self._order
 
 
 def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) -> Info:

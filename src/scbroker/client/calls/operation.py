@@ -272,12 +272,15 @@ class Parameters:
             [*first, *shown], return_annotation=returned
         )
         self._shown = inspect.Signature(shown)
+        self._known: dict[str, Check] | None = None
 
-    @functools.cached_property
+    @property
     def _checks(self) -> dict[str, Check]:
-        hints = get_type_hints(self.body, include_extras=True)
-        checks = {key: check_of(hints[key]) for key in self._defaults}
-        return {key: check for key, check in checks.items() if check is not None}
+        if self._known is None:
+            hints = get_type_hints(self.body, include_extras=True)
+            checks = {key: check_of(hints[key]) for key in self._defaults}
+            self._known = {key: check for key, check in checks.items() if check is not None}
+        return self._known
 
     def checked(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """Return the checked arguments by name, without those that are their parameter's default."""

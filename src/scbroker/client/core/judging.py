@@ -17,7 +17,6 @@ import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -105,11 +104,11 @@ class State:
     unsettled: Link | None = None
     """The newest unsettled access (groups.md, 7): nothing may be sealed until the caller confirms it."""
 
-    @cached_property
+    @property
     def record(self) -> ContainerRecord:
         return self.head.record
 
-    @cached_property
+    @property
     def container_id(self) -> bytes:
         return self.record.containerId
 
@@ -128,7 +127,7 @@ class State:
             unsettled=self.unsettled,
         )
 
-    @cached_property
+    @property
     def entry(self) -> Entry | None:
         """Return the entry by which the user reads, expired or not; a group's is cut by the user's role."""
         entry = self.governing.access.entries.get(self.reader)
