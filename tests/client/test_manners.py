@@ -162,7 +162,7 @@ def test_a_fork_waits_until_no_thread_makes_a_decoder() -> None:
 
         def kind():
             makes.set()
-            time.sleep(0.2)
+            time.sleep(0.2)  # about time
             return int
 
         @dataclasses.dataclass
