@@ -134,6 +134,7 @@ def test_removed_people_lose_the_containers_and_keep_access_of_their_own(
     alice.run("share", "a", "Bob")
     done = alice.run("groups", "remove", "Team", "Bob", "Carol")
     assert "Bob and Carol are not in the group 'Team' any more" in done.error
+    assert "Bob is not in the group" in alice.run("groups", "remove", "Team", "Bob", status=3).error
     for who in (bob, carol):
         with pytest.raises(BrokerError.notFoundError):
             content(who, second)

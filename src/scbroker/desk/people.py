@@ -16,9 +16,10 @@ import re
 import unicodedata
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from propcache.api import cached_property
 
 import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors

@@ -47,7 +47,7 @@ def test_a_damaged_record_is_refused_and_stays(line: bytes, tmp_path: Path) -> N
     with record(tmp_path).open("ab") as file:
         file.write(line + b'{"path":"z","stamps":[]}\n')
     before = record(tmp_path).read_bytes()
-    with pytest.raises(errors.InvalidArgumentError):
+    with pytest.raises(errors.InvalidArgumentError, match="is damaged"):
         State(tmp_path, SELECTION)
     assert record(tmp_path).read_bytes() == before
 

@@ -181,10 +181,14 @@ class State:
                     if not line.endswith(b"\n"):
                         break  # a crash cut off the last line before its change started
                     said = decode(line)
-                    self._set(relative_path(said.path, _LONGEST_PATH), said.stamps)
+                    try:
+                        path = relative_path(said.path, _LONGEST_PATH)
+                    except errors.InvalidArgumentError as error:
+                        raise ValueError(error.message) from None
+                    self._set(path, said.stamps)
         except FileNotFoundError:
             pass
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise errors.InvalidArgumentError(
                 f"The record of the mirror in {str(folder)!r} is damaged ({error}): {remove}."
             ) from None

@@ -88,7 +88,9 @@ class Site:
         """Further styles and scripts of every view, in the package's folder `static`."""
         self.sessions: int = 0
         """The number of sessions that have begun or ended: the result of another one's form is dropped."""
-        self.navigation, self.is_open, self._package = navigation, is_open, package
+        self.navigation: Mapping[str, str] = navigation
+        self.is_open: Callable[[], bool] = is_open
+        self._package = package
         self.done: Done | None = None
         self.templates: Final = Jinja2Templates(env=_environment(package))
         self.templates.env.globals.update(

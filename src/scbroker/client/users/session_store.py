@@ -99,7 +99,7 @@ class _Folder:
         return self._directory or platform_folder("state", ", or pass another sessionStore")
 
     def check(self) -> None:
-        with self._usable():
+        with self._usable(locked=True):
             pass
 
     def get(self, origin: str, userId: uuid.UUID) -> SealedKeys | None:
