@@ -203,10 +203,10 @@ def ui(
     """
     from scbroker.cli.admin.page.page import operators_page
     from scbroker.cli.web import serving
-    from scbroker.wire.users import canonical_origin
 
     address = (url or run.address).rstrip("/")
-    canonical_origin(address)  # an error for what no broker can have
+    if re.match(r"https?://[\w.-]|https?://\[[0-9a-fA-F:]+\]", address) is None:
+        raise errors.InvalidArgumentError("--url must be an address such as http://127.0.0.1:8400.")
 
     async def show(at: Stores) -> None:
         page = partial(operators_page, at, address)

@@ -302,6 +302,10 @@ def rename(
     You must be a manager of the group. To mend a group that you cannot read because another manager gave you
     a wrong key, pass its id, a name and a description.
     """
+    if name is None and description is None:
+        raise errors.InvalidArgumentError(
+            "Nothing is to be changed: pass a new name, or --description."
+        )
     found = run.people.find_group_or_id(group)
     if name is not None:
         run.people.check_group_name(name, found.id)
