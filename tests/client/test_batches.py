@@ -69,6 +69,14 @@ def contents(found: list[Any]) -> list[Any]:
     return [each.content if isinstance(each, Container) else type(each) for each in found]
 
 
+def test_records_of_one_call_are_dated_once_all_contents_are_uploaded(
+    alice: ServerProvider,
+) -> None:
+    """A record that waits for others' uploads would be too old for the broker: its clock allows minutes."""
+    made = create(alice, notes(3))
+    assert len({each.createdAt for each in made}) == 1
+
+
 def test_many_are_created_and_read_in_one_request_each_and_stand_in_their_order(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:

@@ -506,7 +506,10 @@ async def _attempt(session: Session, items: Sequence[Writing]) -> None:
 async def _signed(session: Session, items: Sequence[Writing]) -> list[Writing]:
     """Draft and sign the records of these items; return those that have not failed."""
     recipients = await _recipients(session, items)
+    key, time = await session.signing_key(), now()
     for item in items:
+        if item.basis.fetched is None:  # others' parts may have been uploaded for hours since
+            item.basis = replace(item.basis, key=key, time=time)
         # Fetching the keys of a new access list may have brought a later epoch of the group. The author then
         # has to act in that epoch (docs/spec/groups.md, rule V6).
         fetched = item.basis.fetched
