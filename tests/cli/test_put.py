@@ -175,6 +175,20 @@ def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
         assert not session.listContainers().result(PATIENCE).containers
 
 
+def test_files_that_the_broker_refuses_in_one_request_are_lines_of_errors(
+    alice: Person, bob: Person
+) -> None:
+    alice.run("contacts", "add", card_of(bob).text, "--name", "Bob")
+    bob.run("block", str(id_of(alice)))
+    for name in ("a.txt", "b.txt"):
+        write(alice.home, name)
+    done = alice.run("put", "a.txt", "b.txt", "--share", "Bob", status=4)
+    assert [line.split(":")[0] for line in done.error.splitlines() if "block" in line] == [
+        "scbroker",
+        "scbroker",
+    ], done.error
+
+
 @pytest.mark.long
 def test_share_gives_new_containers_members_and_old_ones_stay_as_they_are(
     alice: Person, bob: Person

@@ -310,7 +310,10 @@ class Sending(NamedTuple):
             return [tried(self.send, each) for each in steps]
         for file, _ in steps:
             self.together.progress(file.name, file.size or 0)
-        return [_row(file, "stored", each) for (file, _), each in zip(steps, made, strict=True)]
+        return [
+            each if isinstance(each, errors.BrokerError) else _row(file, "stored", each)
+            for (file, _), each in zip(steps, made, strict=True)
+        ]
 
     def send(self, step: Step) -> Row:
         """Create a container, or write a new version: content, then header.
