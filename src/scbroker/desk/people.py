@@ -404,7 +404,7 @@ def living(container: Container) -> list[AccessLevel]:
 _UNKNOWN: Final = uuid.UUID(int=0)
 
 
-def others_can_change(container: scbroker.Metadata, user: uuid.UUID) -> bool:
+def others_can_change(container: scbroker.SecuredContainer | Container, user: uuid.UUID) -> bool:
     """Return whether others than this user can change a container now, or have created or named it."""
     named_by = container.headerBy if isinstance(container, scbroker.Container) else None
     return {*_writers(container), named_by or user} != {user}
@@ -441,7 +441,7 @@ def is_own(container: Container, user: uuid.UUID) -> bool:
     return container.createdBy == user and container.headerBy in (None, user)
 
 
-def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
+def _writers(container: scbroker.SecuredContainer | Container) -> set[uuid.UUID]:
     """Return the creator, and the users and groups that can change name and content; `_UNKNOWN` if hidden."""
     if container.access is None:
         return {container.createdBy, _UNKNOWN}

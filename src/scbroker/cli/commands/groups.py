@@ -211,9 +211,9 @@ def remove(run: Run, group: GroupArgument, people: PeopleArgument) -> None:
     found, gone = run.people.find_group(group), run.people.find_all(people)
     check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
     inside = {each.userId for each in run.session.getGroupMembers(found).result()}
-    if strangers := [each for each in gone if each.id not in inside]:
+    if inside.isdisjoint(each.id for each in gone):
         raise errors.NotFoundError(
-            f"{_are(strangers)} not in the group {found.name!r}: `scbroker groups members` lists who is."
+            f"{_are(gone)} not in the group {found.name!r}: `scbroker groups members` lists who is."
         )
     changed = run.session.removeGroupMembers(found, [each.id for each in gone]).result()
     text = (

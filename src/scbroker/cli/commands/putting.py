@@ -6,7 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -279,7 +279,9 @@ def _tell_who_lacks(run: Run, steps: list[Step], people: list[Holder], team: Hol
         )
 
 
-def _row(file: File, status: str, stored: scbroker.Metadata) -> Row:
+def _row(
+    file: File, status: str, stored: scbroker.SecuredContainer | scbroker.Container[Any]
+) -> Row:
     row = {"name": file.name, "status": status, "id": stored.id, "version": stored.version}
     return {**row, "length": Size(stored.length or 0)}
 

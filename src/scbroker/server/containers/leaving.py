@@ -79,9 +79,14 @@ class _Leaving(Generic[D, M]):
     def signed(self) -> Signed:
         return self.message.departure.signed
 
-    def keys(self, connection: Connection, user: Row) -> KeyChain:
-        """Return the leaver's keys; raise unless the departure names the latest signing key."""
-        keys = self.broker.chains.get(connection, user.id, user.chain_length)
+    def keys(self, connection: Connection, user: Row, *, writing: bool) -> KeyChain:
+        """Return the leaver's keys; raise unless the departure names the latest signing key.
+
+        A transaction that writes caches nothing: another of its requests may have added a key, and it may
+        fail.
+        """
+        chains = self.broker.chains
+        keys = (chains.read if writing else chains.get)(connection, user.id, user.chain_length)
         if self.departure.keyIndex != keys.latest(KeyType.Signing).index:
             raise errors.RejectedError(
                 "The departure is not signed with the latest active signing key: sign it with that key."
@@ -160,7 +165,7 @@ def _store(leaving: _OfContainer, connection: Connection, *, writing: bool) -> N
             raise errors.ConflictError(storing.LEFT)
     if sql.one(connection, ANOTHER_MEMBER, **ids, now=moment) is None:
         raise errors.RejectedError("Nobody else has access: delete the container instead.")
-    keys = leaving.keys(connection, user)
+    keys = leaving.keys(connection, user, writing=writing)
     governing = members.known_at(connection, container.id, container.governing_version)
     in_force = members.in_force(connection, container.id, governing)
     if departure.accessList != in_force.governing.accessList:
@@ -230,7 +235,7 @@ def _store_of_group(leaving: _OfGroup, connection: Connection, *, writing: bool)
     # The record of the group that introduced the leaver's leaf, as `verify_departure` needs it.
     since = rules.Moment(known.hash, known.record.time, 0, b"", 0)
     chain = replace(read.chain, moments=rules.Moments().adding(departure.version, since))
-    keys = leaving.keys(connection, user)
+    keys = leaving.keys(connection, user, writing=writing)
     with refusing():
         rules.verify_departure(leaving.signed, chain, read.parsed, keys, call.now)
     if not writing:
