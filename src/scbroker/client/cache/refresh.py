@@ -11,6 +11,7 @@ asks the broker after growing pauses, and soon after an operation needed it.
 import asyncio
 import contextlib
 import datetime as dt
+import itertools
 import logging
 import secrets
 import uuid
@@ -260,9 +261,17 @@ class Refresh:
             if copy is not None and (copy.denied or not 0 < version <= copy.version):
                 is_whole = await io_thread.in_pool(self._copies.has_content, container_id, copy)
                 copies[container_id] = copy, copy.content or is_whole
-        for content in (False, True):
-            some = [each for each, (_, has_content) in copies.items() if has_content == content]
-            outcomes = await fetching.fetch_many(self._session, some, header=True, content=content)
+        # A header that nobody here has read is not asked for: the broker tells other members who read one.
+        for wanted in itertools.product((False, True), repeat=2):
+            some = [
+                each
+                for each, (copy, has_content) in copies.items()
+                if (copy.view.header is not None, has_content) == wanted
+            ]
+            header, content = wanted
+            outcomes = await fetching.fetch_many(
+                self._session, some, header=header, content=content
+            )
             for container_id, outcome in zip(some, outcomes, strict=True):
                 if content and isinstance(outcome, Fetched):
                     with tasks.alone(lambda _: None):  # an error only leaves the cache incomplete

@@ -330,7 +330,7 @@ def checked_queue(queue: object) -> Executor:
         runner, concurrent.futures.ProcessPoolExecutor
     ):
         raise errors.InvalidArgumentError(
-            f"queue must be a Executor of threads, not {type(queue).__name__}."
+            f"queue must be a concurrent.futures.Executor of threads, not {type(queue).__name__}."
         )
     return runner
 

@@ -533,6 +533,7 @@ async def _collect(
                 query = {**query_of(view.via), "from": str(need.first), "to": str(need.to)}
                 page = await session.call("GET", path, containers.GoverningPage, query=query)
                 answer = page.governing
+                many = many or len(page.governing) > _MANY_VIEWS
             case judging.Bodies():
                 path = f"/v1/containers/{container_id}/records"
                 query = {
