@@ -321,6 +321,7 @@ class BrokerProvider(Operations, abc.ABC):
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.
         After an `unreachableError` either the old or the new secrets are valid: try the new ones first.
         The broker learns what it learns at `register`, and the new public keys."""
+        self._session()  # who has none is told so first
         accounts.check_credentials(password, passphrase, reminder, self._validator)
         secrets = password, passphrase, reminder
         return await self._hold(accounts.change_credentials, self._kept, *secrets, compromised)
