@@ -4,6 +4,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.client.cache import copies
-from scbroker.client.cache.copies import Copy
+from scbroker.client.cache.copies import Copies, Copy
 from scbroker.client.http import requests
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
@@ -94,6 +95,11 @@ def asked(network: Network) -> list[str]:
 def create(provider: ServerProvider, content: bytes = b"", **more: Any) -> uuid.UUID:
     made: uuid.UUID = provider.createContainer(content, **more).result(PATIENCE).id
     return made
+
+
+def has_version(copies: Copies, container: uuid.UUID, version: int) -> bool:
+    copy = copies.find(container)
+    return copy is not None and copy.version == version
 
 
 def departures_in(copy: Copy | None) -> int:
@@ -205,6 +211,23 @@ def test_containers_that_others_changed_are_fresh_in_the_cache(
     assert cache.getContainerContent(small).result(PATIENCE) == b"2"
     assert cache.getContainerContent(large).result(PATIENCE) == LARGE[::-1]
     refusal(cache.getContainer(other), BrokerError.offlineError)
+
+
+def test_a_copy_is_refreshed_with_the_header_only_if_it_was_read(
+    alice: ServerProvider, cache: CachedProvider
+) -> None:
+    """The broker tells other members who has read a header."""
+    read, unread = (create(alice, customHeaderObject={"name": "n"}) for _ in range(2))
+    cache.getContainer(read).result(PATIENCE)
+    cache.getContainerMetadata(unread).result(PATIENCE)
+    for each in (read, unread):
+        alice.updateContainerHeader(each, {"name": "m"}).result(PATIENCE)
+    copies = cache._cache().copies
+    for each, has_header in ((read, True), (unread, False)):
+        wait_until(partial(has_version, copies, each, 2))
+        copy = copies.find(each)
+        assert copy is not None
+        assert (copy.view.header is not None) == has_header
 
 
 @pytest.mark.long
@@ -507,7 +530,7 @@ def test_after_a_long_absence_every_cached_container_is_read_anew(
     cache = new_cache(ring)
     cache.getUserId().result(PATIENCE)
     copies = cache._cache().copies
-    wait_until(lambda: all((copy := copies.find(each)) and copy.version == 2 for each in made))
+    wait_until(lambda: all(has_version(copies, each, 2) for each in made))
     away(fresh_broker, cache)
     contents = [cache.getContainerContent(each).result(PATIENCE) for each in made[1:]]
     assert contents == [b"2"] * 19
@@ -552,7 +575,7 @@ def test_a_container_that_the_provider_changed_is_fresh_in_the_cache_also_withou
     assert cache.updateContainerContent(made, b"2").result(PATIENCE).version == 2
     cache.deleteContainer(deleted).result(PATIENCE)
     copies = cache._cache().copies
-    wait_until(lambda: (copy := copies.find(made)) and copy.version == 2)
+    wait_until(lambda: has_version(copies, made, 2))
     wait_until(lambda: copies.find(deleted) is None)
     fresh_broker.stop()
     assert cache.getContainerContent(made).result(PATIENCE) == b"2"

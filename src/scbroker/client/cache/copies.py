@@ -17,7 +17,9 @@ has asked for them by id.
 import datetime as dt
 import re
 import threading
+import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self, TypeVar, Unpack, cast
 
@@ -59,9 +61,12 @@ from scbroker.wire.parts import Transfers
 from scbroker.wire.users import KeyChainState, KeyRecords, KeyRecordsRequest, UserKeyRecords
 
 S = TypeVar("S", bound=msgspec.Struct)
-_FRESH: Final = 60_000_000
-"""Microseconds after a copy was written in which reading the unchanged container again does not write it
-again."""
+_Served = tuple[bytes, frozenset[bytes], bool, bool]
+"""A head's hash, the users who have left the access list (which a departure changes, but not the head), and
+whether header and content were served."""
+_FRESH_SECONDS: Final = 60.0
+"""Seconds after a copy was written in which reading the unchanged container again does not write it again."""
+_FRESH: Final = 4096
 CONTAINER: Final = "container"
 USER: Final = "user"
 GROUP: Final = "group"
@@ -80,8 +85,9 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     download: bool
     """Whether the reader has Download."""
     view: ContainerView
+    header: bool
     content: bool
-    """Whether a small content was read, at this version or before."""
+    """Whether header and small content were read, at this version or before."""
     part: bytes | None = None
     """The id of a content that is too large for the view."""
     denied: int | None = None
@@ -155,6 +161,8 @@ class Copies:
         """Verified chains that are still to be written."""
         self._groups: list[tuple[uuid.UUID, GroupView]] = []
         """Verified pages of groups that are still to be written."""
+        self._fresh: OrderedDict[uuid.UUID, tuple[_Served, float]] = OrderedDict()
+        """What the copies have that were written last, and when."""
         self._lock = threading.Lock()
 
     def attach(self) -> None:
@@ -165,7 +173,9 @@ class Copies:
         self._note_chain(self._session.directory.own, False)
 
     async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
-        await io_thread.in_pool(self._keep_containers, outcomes)
+        new = {key: each for key, each in outcomes.items() if not self._is_fresh(key, each)}
+        if new or self._chains or self._groups:
+            await io_thread.in_pool(self._keep_containers, new)
 
     async def keep_part(self, path: str, first: int, octets: Octets) -> None:
         view = memoryview(octets)
@@ -234,6 +244,7 @@ class Copies:
                 self.folder.remove(*each)
 
     def clear(self) -> None:
+        self._fresh.clear()
         self.folder.clear()
         self._session.groups.forget()  # so that groups are fetched again, and copied again
         self._session.directory.keep_all()
@@ -297,24 +308,34 @@ class Copies:
             expires=state.own_entry.expiresAt,
             download=state.own_entry.allows(ContainerAccessLevel.Download),
             view=view,
+            header=served.header is not None or (before is not None and before.header),
             content=served.content is not None or (before is not None and before.content),
             part=content.partId if content and content.paddedLength > MAX_INLINE else None,
         )
         if before is not None and before.part != copy.part:
             self._remove_content(container_id, before)
-        if (
-            before is None
-            or copy.time > before.time + _FRESH
-            or copy != replace(before, time=copy.time)
-        ):
-            self._write(CONTAINER, container_id, copy, asked=is_asked)
+        self._write(CONTAINER, container_id, copy, asked=is_asked)
+        self._fresh[container_id] = _served(fetched), time.monotonic()
+        while len(self._fresh) > _FRESH:
+            self._fresh.popitem(last=False)
+
+    def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
+        """Return whether the copy is less than a minute old and has everything that was served now."""
+        if (fresh := self._fresh.get(container_id)) is None or not isinstance(outcome, Fetched):
+            return False
+        (*known, has_header, has_content), when = fresh
+        *found, header, content = _served(outcome)
+        has_all = has_header >= header and has_content >= content
+        return has_all and known == found and time.monotonic() < when + _FRESH_SECONDS
 
     def _deny(self, container_id: uuid.UUID) -> None:
+        self._fresh.pop(container_id, None)
         copy = self.find(container_id)
         if copy is not None and copy.denied is None:
             self._write(CONTAINER, container_id, replace(copy, denied=now()))
 
     def _remove(self, container_id: uuid.UUID) -> None:
+        self._fresh.pop(container_id, None)
         self._remove_content(container_id, self.find(container_id))
         self.folder.remove(CONTAINER, container_id.bytes)
 
@@ -322,6 +343,16 @@ class Copies:
         """Write a copy, marked as requested by a program if the earlier copy was."""
         asked = asked or self.folder.is_asked(kind, key.bytes)
         self.folder.write(kind, key.bytes, msgspec.msgpack.encode(copy), asked=asked)
+
+
+def _served(fetched: Fetched) -> _Served:
+    view, state = fetched.view, fetched.state
+    return (
+        state.head.hash,
+        state.governing.left,
+        view.header is not None,
+        view.content is not None,
+    )
 
 
 def segment_key(path: str, number: int) -> bytes:

@@ -253,7 +253,7 @@ class Refresh:
         return some
 
     async def _read(self, ids: list[uuid.UUID]) -> None:
-        """Read containers, with the contents that were read before; the session's keeper stores them."""
+        """Read containers, with the parts that were read before; the session's keeper stores them."""
         copies: dict[uuid.UUID, tuple[Copy, bool]] = {}
         for container_id in ids:
             copy = await io_thread.in_pool(self._copies.find, container_id)
@@ -266,7 +266,7 @@ class Refresh:
             some = [
                 each
                 for each, (copy, has_content) in copies.items()
-                if (copy.view.header is not None, has_content) == wanted
+                if (copy.header, has_content) == wanted
             ]
             header, content = wanted
             outcomes = await fetching.fetch_many(
