@@ -247,15 +247,17 @@ class Output:
         is_number = [
             any(isinstance(e, int) for e in column) for column in zip(*listed, strict=True)
         ]
-        with self._without_bar():
-            for line in cells:
-                padded = []
-                for text, width, right in zip(
-                    line, widths, is_number or [False] * len(line), strict=True
-                ):
-                    space = " " * (width - cell_len(text))
-                    padded.append(space + text if right else text + space)
-                print("  ".join(padded).rstrip())
+        if self._bar is not None:  # the rows have come to their end, and the work with them
+            self._bar.stop()
+            self._bar = None
+        for line in cells:
+            padded = []
+            for text, width, right in zip(
+                line, widths, is_number or [False] * len(line), strict=True
+            ):
+                space = " " * (width - cell_len(text))
+                padded.append(space + text if right else text + space)
+            print("  ".join(padded).rstrip())
 
 
 def _as_json(value: Any) -> str:

@@ -188,11 +188,11 @@ class CachedProvider(BaseProvider):
         await cached.session.hold(io_thread.in_pool(cached.copies.clear))
 
     def _session(self) -> Session:
-        return self._cache().session
+        return self._provider._session()
 
     def _cache(self) -> _Cached:
         """Return the cache of the provider's session, which is made at the session's first operation."""
-        session = self._provider._session()
+        session = self._session()
         cached = self._cached
         if cached is None or cached.session is not session:
             self._stop()

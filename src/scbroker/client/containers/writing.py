@@ -492,7 +492,12 @@ async def _attempt(session: Session, items: Sequence[Writing]) -> None:
     if items[0].nonce is not None:
         for item in items:
             with tasks.alone(item.fail):
-                await _seal_new(session, item)
+                _check_ends(session, item.change)
+                await seal_parts(session, item, None, item.change.recipients)
+        # Dated once all are uploaded, which may take hours: a broker refuses a record of long ago.
+        key, time = await session.signing_key(), now()
+        for item in items:
+            item.basis = Basis(None, key, time, item.change.recipients)
     else:
         for item, fetched in await _read_each(session, items):
             with tasks.alone(item.fail):
@@ -506,10 +511,7 @@ async def _attempt(session: Session, items: Sequence[Writing]) -> None:
 async def _signed(session: Session, items: Sequence[Writing]) -> list[Writing]:
     """Draft and sign the records of these items; return those that have not failed."""
     recipients = await _recipients(session, items)
-    key, time = await session.signing_key(), now()
     for item in items:
-        if item.basis.fetched is None:  # others' parts may have been uploaded for hours since
-            item.basis = replace(item.basis, key=key, time=time)
         # Fetching the keys of a new access list may have brought a later epoch of the group. The author then
         # has to act in that epoch (docs/spec/groups.md, rule V6).
         fetched = item.basis.fetched
@@ -583,14 +585,6 @@ async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[W
         if not item.is_stored:  # an earlier attempt may have been stored without a confirmation
             left.append((item, fetched))
     return left
-
-
-async def _seal_new(session: Session, item: Writing) -> None:
-    """Seal the parts of a new container."""
-    grants = item.change.recipients
-    _check_ends(session, item.change)
-    await seal_parts(session, item, None, grants)
-    item.basis = Basis(None, await session.signing_key(), now(), grants)
 
 
 async def _seal(session: Session, item: Writing, fetched: Fetched) -> None:
