@@ -24,7 +24,7 @@ _BROKERS: Final = 3
 
 
 class Cluster(Running):
-    """Brokers on the same data, for as long as the `with` block. What they acknowledge survives any kill.
+    """Brokers on the same data, for as long as the `with` block. Acknowledged records survive any kill.
 
         with Cluster() as cluster:
             ring = cluster.new_user()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -17,6 +18,10 @@ ENOUGH = 40
 through_proxy = pytest.mark.cluster("patroni", "haproxy", "ceph")
 
 
+def has_more(crowd: Crowd, count: int) -> bool:
+    return crowd.ledger.acknowledged > count
+
+
 def check_under_load(cluster: Cluster, *disturbances: Callable[[], object]) -> None:
     """Disturb the cluster while a crowd works, and check that no operation failed and nothing was lost."""
     with scenes.of(cluster) as scene:
@@ -26,8 +31,7 @@ def check_under_load(cluster: Cluster, *disturbances: Callable[[], object]) -> N
         try:
             for disturb in (lambda: None, *disturbances):
                 disturb()
-                more = crowd.ledger.acknowledged + ENOUGH
-                wait_until(lambda more=more: crowd.ledger.acknowledged > more)  # type: ignore[misc]
+                wait_until(partial(has_more, crowd, crowd.ledger.acknowledged + ENOUGH))
         finally:
             crowd.stop()
         assert crowd.ledger.violations == []

@@ -37,7 +37,7 @@ def test_code_and_oracle_agree_on_every_small_history(search: str) -> None:
     SHORT[search]()
 
 
-# What stands in for a check that is taken out.
+# Replacements of a check that is taken out.
 
 
 def _allowed(*_: object, **__: object) -> None:

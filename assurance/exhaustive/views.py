@@ -192,7 +192,7 @@ class Node:
         return {self.record.author} | ({self.record.via.group} if self.record.via else set())
 
     def may_follow(self, group: Reader | None, *, at_hand: bool) -> bool:
-        """Whether its author may write it, by the group's history and as far as the parent is at hand."""
+        """Its author may write it, by the group's history and, if the parent is known, after it."""
         if self.parent is None:
             return True
         via, world = self.record.via, self.parent.history.world
@@ -275,7 +275,7 @@ def _child(node: Node, act: Act, group: Reader | None) -> Node:
     return child
 
 
-# What is served
+# Served views
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class Served:
     """False ones, in place of the honest ones."""
     hides_entries: bool = False
     standing: bool = True
-    """Whether the broker proves who still is a member."""
+    """The broker proves who is still a member."""
 
     def membership(self, node: Node) -> wire.Membership | None:
         return _sent(self.proofs.get(node, node.proof))

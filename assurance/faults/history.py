@@ -57,7 +57,7 @@ class Operation:
         return self.version or len(self.log)
 
     def after(self, before: Value | None) -> Value | None:
-        """What this write leaves in a container with these values; None if it cannot come there."""
+        """Return the container's values after this write; None if it cannot be applied to the given ones."""
         if self.kind == "create":
             return self.value if before is None else None
         if before is None or self.written is None:

@@ -38,7 +38,10 @@ class Tampering:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        wait_until(lambda: _is_traced(self._pid), "strace did not attach")
+        # A commit of the broker's own, such as that of its log's clearing, may be the one that kills it.
+        wait_until(
+            lambda: _is_traced(self._pid) or not is_alive(self._pid), "strace did not attach"
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,7 +69,8 @@ def is_alive(pid: int) -> bool:
 
 def _is_traced(pid: int) -> bool:
     """Return whether every thread has a tracer."""
-    threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
-    with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+    # A thread, or the process, may end meanwhile.
+    with suppress(FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
+        threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
         return all("TracerPid:\t0" not in each.read_text() for each in threads)
     return False

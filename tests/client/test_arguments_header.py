@@ -190,9 +190,9 @@ NAN, INFINITY = math.nan, math.inf
         (Points(anything=(1, 2)), "tuple would come back as list"),
         (Points(anything=b"x"), "bytes would come back as str"),
         (Points(anything={1: CANARY}), "key of type int"), (Points(anything=WHEN), "datetime would"),
-        (Points(number=NAN), "nan and infinity"), (Points(pair=(1, CANARY)), r"header\.pair"),  # type: ignore[arg-type]
+        (Points(number=NAN), "nan and infinity"), (Points(pair=(1, CANARY)), r"header\.pair"),  # type: ignore[arg-type] # wrong on purpose
         (Private(title=CANARY, number=NAN), "nan and infinity"),
-        (DataClass(name=CANARY, count=NAN), r"Expected `int`, got `null` at header\.count"),  # type: ignore[arg-type]
+        (DataClass(name=CANARY, count=NAN), r"Expected `int`, got `null` at header\.count"),  # type: ignore[arg-type] # as above
     ])  # fmt: skip
 def test_a_header_that_would_not_come_back_equal_is_refused_and_not_quoted(
     header: object, why: str

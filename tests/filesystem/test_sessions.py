@@ -48,7 +48,7 @@ def test_a_filesystem_stays_with_its_user_and_broker_whatever_comes_later(
 
 def test_a_provider_is_one_and_comes_alone(kept_options: dict[str, Any]) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="must be a BrokerProvider, not str"):
-        ContainerFileSystem(provider="https://broker.example")  # type: ignore[arg-type]
+        ContainerFileSystem(provider="https://broker.example")  # type: ignore[arg-type] # wrong on purpose
     provider = ContainerFileSystem(**kept_options).provider
     with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
         ContainerFileSystem(provider=provider, **kept_options)

@@ -234,7 +234,7 @@ class Object:
 
     __match_args__: ClassVar[tuple[str, ...]]
     prefix: ClassVar[bytes] = VERSION
-    """What precedes the array where it is stored."""
+    """The bytes before the stored array."""
 
     @classmethod
     @functools.cache

@@ -1,4 +1,4 @@
-"""What a signer by hand hashes, seals and signs with: that of the library, for tests take no part in it."""
+"""Hashes, seals and keys for tests that sign records by hand, which need no module of `crypto` then."""
 
 from scbroker.crypto.at_rest import open_stored, seal_stored
 from scbroker.crypto.seal import (

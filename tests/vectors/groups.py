@@ -61,7 +61,7 @@ class Step:
     info: bytes
     """Sealed."""
     introduces: bool = True
-    """Whether this record introduces the roster."""
+    """True if this record introduces the roster."""
 
     @property
     def version(self) -> int:

@@ -14,7 +14,7 @@ from tests.vectors.orders import closing_record
 CHALLENGE = "challenge"
 BROKER_KEY = chosen("broker key")
 BROKER = Broker(BROKER_KEY)
-"""Of the second implementation, not of the code that is tested."""
+"""Taken from the second implementation, not from the code under test."""
 ORIGIN = "https://broker.example:443"
 NOW = START + 30 * DAY
 

@@ -113,7 +113,7 @@ class Run(BaseRun):
         """The name that `--profile` or SCBROKER_PROFILE gives."""
         self._provider: scbroker.ServerProvider | None = None
         self.has_left_out = False
-        """Whether a list lacked containers that this device has read before, as after access has ended.
+        """True if a list lacked containers that this device has read before, as after access has ended.
 
         Only `ls` says so: every command that looks up a name would repeat it for ever.
         """

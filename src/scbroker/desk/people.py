@@ -372,7 +372,7 @@ PLACES: Final = {
     "owner": "also changes the managers, and deletes the group",
 }
 _OF_ROLES: Final = {each.name.lower(): each.permissions for each in GroupRole}
-"""What a role allows if the group itself has every permission."""
+"""Permissions of a role in a container to which the group itself has every permission."""
 SHARE: Final = ContainerAccessLevel.ModifyAccess
 WRITE: Final = ContainerAccessLevel.Upload
 

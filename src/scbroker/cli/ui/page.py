@@ -103,7 +103,7 @@ class Wanted(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether a search or filter leaves out containers."""
+        """True if a search or filter leaves out containers."""
         return bool(self.q or self.type or self.person)
 
     def link(self, **changed: object) -> str:

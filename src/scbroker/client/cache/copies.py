@@ -87,7 +87,7 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     view: ContainerView
     header: bool
     content: bool
-    """Whether header and small content were read, at this version or before."""
+    """True if header and small content were read, at this version or before."""
     part: bytes | None = None
     """The id of a content that is too large for the view."""
     denied: int | None = None

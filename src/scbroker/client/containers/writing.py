@@ -155,7 +155,7 @@ class Change:
     nonce: bytes | None = None
     """The nonce of a new container whose id is known beforehand; else one is drawn."""
     renews: bool = False
-    """Whether the container gets a new key if rule 5 allows one, although nothing new is sealed."""
+    """Give the container a new key if rule 5 allows one, although nothing new is sealed."""
     progress: Progress = no_progress
     upload: Upload | None = None
     sealed: dict[Role, SealedPart] = field(default_factory=dict)

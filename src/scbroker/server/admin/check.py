@@ -720,8 +720,8 @@ END_OF_EPOCH: Final = (
 class _GroupCheck(_ContainerCheck):
     """The check of one group, in one transaction: records, rosters, leaves and members.
 
-    A deleted group has no members. Of its leaves only those of users who signed a record for the group still
-    have salt and member.
+    A deleted group has no members. Its leaves have lost salt and member, except those of users who signed a
+    record for the group.
     """
 
     def __init__(self, connection: Connection, row: Row, check: _Check) -> None:

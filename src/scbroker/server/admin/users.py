@@ -472,8 +472,8 @@ async def recount(
 ) -> Sequence[tuple[uuid.UUID, Amounts, Amounts]]:
     """Correct the usage of all users; return each that was wrong, what it said, and what it is now.
 
-    Brokers may write meanwhile: what they change is in both sums. Of two recounts at once only the one that
-    started last takes effect: otherwise both would add the same difference. The other raises `ConflictError`.
+    Brokers may write meanwhile: their changes are in both sums. If two recounts run at once, the one that
+    started last takes effect, and the other raises `ConflictError`: both would add the same difference.
     """
     mark = os.urandom(32)
 

@@ -146,9 +146,9 @@ def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None
 async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -> list[Outcome]:
     """Store records in one transaction, or in a second one if the first fails.
 
-    The first one inserts without reading whether a single first record or a part exists, which is rare. If
-    that fails, or the record is refused, that may be because this very record is stored: then a second
-    transaction reads first, and decides. Of records that exceed the quota together, it stores those that fit.
+    The first one inserts a single first record or a part without reading whether it exists, which is rare. If
+    that fails, or the record is refused, this very record may be stored already: a second transaction reads
+    first, and decides. If several records exceed the quota together, it stores those that fit.
     """
     work = partial(_store, broker=broker, items=items, chain_length=chain_length)
     careful = partial(work, careful=True)

@@ -386,7 +386,7 @@ def _readable(connection: Connection, call: Call, via: str | None) -> "_Served":
 
 
 class _Answer:
-    """What the views of one answer share: rows that were read at once, in the same snapshot."""
+    """Rows that the views of one answer share, read at once in the same snapshot."""
 
     def __init__(self, connection: Connection, call: Call) -> None:
         self.connection, self.call = connection, call
