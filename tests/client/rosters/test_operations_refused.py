@@ -15,6 +15,7 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
+from scbroker.records.canonical import uuid8
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import READER, accepted, seen, team
 from tests.kit.fixtures import NewProvider
@@ -70,7 +71,8 @@ def test_more_members_and_managers_than_a_group_takes_are_refused(
 ) -> None:
     users = [ring.userId for ring in user_pool(5)]
     monkeypatch.setattr("scbroker.records.roster.MAX_MEMBERS", 3)
-    refusal(alice.createGroup("Team", users), BrokerError.tooLargeError, "members")
+    unknown = [uuid8(bytes([number]) * 32) for number in range(5)]  # whose keys are not asked for
+    refusal(alice.createGroup("Team", unknown), BrokerError.tooLargeError, "members")
     group = team(alice)
     refusal(alice.addGroupMembers(group, users), BrokerError.tooLargeError, "members")
     monkeypatch.setattr("scbroker.records.roster.MAX_MEMBERS", 1024)

@@ -152,6 +152,17 @@ class Plan:
     """Members who lose their leaf because the broker alone says that they were deleted."""
 
 
+def _check_size(members: Collection[uuid.UUID], managers: Collection[uuid.UUID]) -> None:
+    for found, limit, word in (
+        (members, roster.MAX_MEMBERS, "members"),
+        (managers, roster.MAX_MANAGERS, "managers"),
+    ):
+        if len(found) > limit:
+            raise errors.TooLargeError(
+                f"The group would have {len(found)} {word}: it takes at most {limit}."
+            )
+
+
 async def plan_next(session: Session, group: OpenGroup | None, intents: Intents) -> Plan | None:
     """Return the members and managers after a change, or of a new group; None if there is nothing to do.
 
@@ -167,6 +178,8 @@ async def plan_next(session: Session, group: OpenGroup | None, intents: Intents)
         gone = left | keys.deleted
         managers = _next_managers(group, intents, gone)
         places = _next_places(group, intents, managers, gone)
+        if group is None:  # nobody's keys are fetched for a group that is too large
+            _check_size(places, managers)
         rises = _rises(group, intents, places)
         changes_access = group is None or managers != managers_of(group)
         # A manager who is gone and stays in the list keeps the leaf, without a wrap (C8).
@@ -180,14 +193,7 @@ async def plan_next(session: Session, group: OpenGroup | None, intents: Intents)
         if not await keys.fetch(needed):
             break
     keys.check([*intents.add.items(), *(intents.managers or {}).items()])
-    if len(places) > roster.MAX_MEMBERS:
-        raise errors.TooLargeError(
-            f"The group would have {len(places)} members: it takes at most {roster.MAX_MEMBERS}."
-        )
-    if len(managers) > roster.MAX_MANAGERS:
-        raise errors.TooLargeError(
-            f"The group would have {len(managers)} managers: it takes at most {roster.MAX_MANAGERS}."
-        )
+    _check_size(places, managers)
     if group is not None and rises and group.epoch == roster.LAST_EPOCH:
         raise errors.TooLargeError(
             "The group's key cannot be replaced any more: create another group, and call replaceGroup."
